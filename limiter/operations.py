@@ -64,11 +64,11 @@ OPERATION_RECORDS: Final[Mapping[str, Operation]] = {
         ),
         Operation(
             REQUEUE, "what consumers give back", whose="given back by consumers, ",
-            waits="what is given back waits for its turn, in its place in the consumer's prefetch",
-            passes="goes back to its queue; what is over the limit waits for its turn",
+            waits="what is given back waits for its turn (AMQP: in the consumer's prefetch; RocketMQ: up to 2.5s, then it is refused)",
+            passes="goes back; what is over the limit waits for its turn",
             remedy="Nothing is lost. See why consumers fail on these messages: what they give back comes again at once.",
-            not_of="what is given back goes to the queue that it came from, wherever it was published; say queue VHOST QUEUE",
-            protocols=IN_AMQP,
+            not_of="what is given back goes to the queue that it came from, wherever it was published; say queue VHOST QUEUE (RocketMQ: "
+            "group GROUP)",
         ),
         *(
             Operation(

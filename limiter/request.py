@@ -47,7 +47,7 @@ class Request:
         self.count = count
         self.messages = messages  # of each; more than 1 for a RocketMQ batch
         self.size = size  # bytes of each, as on the wire
-        self.copies: list[Key] | None = None  # of the topics that get one of each, beside that of `key`; with them it passes, or not
+        self.copies: list[Key] | None = None  # of topics that get one of each, or of giving it back; with `key` it passes by all, or not
         self.reservation: Reservation | None = None  # where the cost is known only later: that is judged, not `messages` and `size`
         self.again = False  # judged and refused before, held since: the refusal is not counted a second time
         self.unanswered = False  # the broker never says what became of it: it counts in no limit on what is in flight

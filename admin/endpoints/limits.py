@@ -24,7 +24,7 @@ from admin.views.limit_list import SORTS, described, find_entries, rates_of, sor
 from admin.views.limit_views import Explained, KeyLimit, Level, LimitInUse, LimitPage, explained, level_of, remarks_on_modes, usage_of
 from admin.views.views import Preview
 from limiter.operations import CONSUME, OF_TOPICS, OPERATIONS, PRODUCE
-from limiter.protocols import PROTOCOL_NAMES, ROCKETMQ, spoken_behind
+from limiter.protocols import PROTOCOL_NAMES, RETRY_PREFIX, ROCKETMQ, spoken_behind
 from limiter.rules.explanation import explain
 from limiter.rules.rule import PROTOCOLS, SENDER_KEYS
 from limiter.rules.rule_set import UNRULED, Effective, RuleSet
@@ -101,12 +101,15 @@ def holding(context: Context, name: TopicName, asked: Asked = OF_ANYBODY) -> lis
 
 
 def operations_of(name: TopicName, asked: Asked) -> tuple[str, ...]:
-    """RocketMQ's topics are consumed; of AMQP's keys those that are a queue's name, which are the routing keys of the default exchange."""
+    """RocketMQ's topics are consumed, and those of retries given back to; of AMQP's keys those that are a queue's name: the routing keys of
+    the default exchange."""
     if asked.operation is not None:
         return (asked.operation,)
     if name.exchange:
         return (PRODUCE,)
-    return (PRODUCE, CONSUME) if name.protocol == ROCKETMQ.name else OF_TOPICS
+    if name.protocol == ROCKETMQ.name and not name.topic.startswith(RETRY_PREFIX.encode()):
+        return (PRODUCE, CONSUME)
+    return OF_TOPICS
 
 
 def configured(context: Context, name: TopicName, found: list[tuple[str, Effective]] | None = None) -> tuple[Any, ...]:

@@ -125,7 +125,8 @@ class TopicView(View, frozen=True, kw_only=True):
     redelivered: Annotated[
         int,
         fact(
-            "operation `consume`, RabbitMQ: messages that the broker had delivered before, since the gateway started",
+            "operation `consume`: messages that the broker had delivered before (RocketMQ: that were given back before), since the "
+            "gateway started",
             add,
             "messages",
             rank=34,

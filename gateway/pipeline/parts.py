@@ -13,6 +13,7 @@ from limiter.algorithms.slots import GIVEN_UP
 from limiter.in_flight import Ending, end
 from limiter.keys import Key
 from limiter.limits import NEVER
+from limiter.operations import PRODUCE, WAITING
 from limiter.request import Request
 
 PLAIN: Final = 0  # not limited: passes, in its place among the parts of its ordering key
@@ -81,6 +82,13 @@ class Part(Request):
         self.unjudged = 0  # in a batch: POSTPONED, EXPIRED; 0: it is judged, unless it is paid
         self.deadline = 0  # monotonic ns after which a delayed request is refused instead; 0: not yet delayed
         self.held: Held | None = None  # None: it has never waited
+
+    def only_waits(self) -> bool:
+        """Whether it waits for its limit, whatever the action: it is no message, or what it is refused for is that it is given back."""
+        key, rule = self.key, self.rule
+        if key is None or key.operation in WAITING:
+            return True
+        return self.copies is not None and rule is not None and PRODUCE not in rule.match.operations()
 
     def copy_out(self) -> None:
         """Keep only the part's own bytes, so that holding it does not keep a whole read alive."""

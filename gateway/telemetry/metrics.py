@@ -215,8 +215,8 @@ MESSAGES: Final = (
     ),
     counter(
         "sluice_messages_redelivered_total",
-        "Deliveries of RabbitMQ's that had been made before: consumers give messages back, or their channels end. They are among those "
-        "received. Only queues that have had any.",
+        "Deliveries that had been made before: consumers give messages back, or their channels end. Of RocketMQ those that its broker has "
+        "counted (RECONSUME). They are among those received. Only queues and topics that have had any.",
         *TOPIC,
     ),
     gauge("sluice_messages_waiting", "Messages with the limiter, or held by a limit, now.", *TOPIC, workers=SUM),

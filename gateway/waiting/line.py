@@ -12,16 +12,20 @@ Where a rule pages, only the first are in `parts`. The rest waits in the line's 
 
 from __future__ import annotations
 
+from typing import Final
+
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.waiting.disk.queue import PagedQueue
 from gateway.waiting.due_queue import DueLine
 from limiter.limits import NEVER
 
+FIRST_PAUSE_NS: Final = 100_000_000  # 0.1 s; what a requeue over its limit waits at most before it is judged again; a guess
+
 
 class Line(DueLine):
     """One connection's, of one name. `Lines` keeps those in which something waits."""
 
-    __slots__ = ("name", "paged", "paged_answers", "parts", "refill_at", "returned", "taken", "turn")
+    __slots__ = ("name", "paged", "paged_answers", "parts", "pause_ns", "refill_at", "returned", "taken", "turn")
 
     def __init__(self, name: object) -> None:
         super().__init__()
@@ -33,6 +37,7 @@ class Line(DueLine):
         self.refill_at = 0  # so many of `parts` are left when more is taken out of `paged`
         self.paged_answers: list[Part] = []  # in `paged`: what is answered even when all is given up (`Lines.is_answered`)
         self.turn = 0  # among the connection's lines: the lowest comes first
+        self.pause_ns = 0  # which it has made last, beyond what its limit asks for
 
     def waits(self) -> bool:
         """Whether what is settled now must go behind something else."""
@@ -49,6 +54,14 @@ class Line(DueLine):
     def due(self) -> int:
         """When the first held part is to be judged again."""
         return self.parts[0].begin_hold().due if self.parts else NEVER
+
+    def pause(self, most_ns: int) -> int:
+        """How long (ns) what meets its limit now waits beyond what that asks for: twice as long as the last time, up to `most_ns`. Behind
+        another not at all: that one pauses."""
+        if self.waits():
+            return 0
+        self.pause_ns = min(max(2 * self.pause_ns, FIRST_PAUSE_NS), most_ns)
+        return self.pause_ns
 
     def take(self, now: int, room: int, parts: list[Part]) -> int:
         """Take what stands at the front and whose time has come, about `room` requests; returns what is left of the room."""

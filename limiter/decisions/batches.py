@@ -130,17 +130,23 @@ class Decisions:
     def _add_copies(
         self, request: Request, copies: list[Key], costs: dict[Bucket, tuple[int, int]], now: int
     ) -> dict[Bucket, tuple[int, int]]:
-        """`costs` with those of the copies: one for each topic that draws from a bucket, or what its rule says."""
+        """`costs` with those of the copies: one for each topic that draws from a bucket, or what its rule says; and of giving it back."""
         in_force = self._in_force
         each_messages: int = request.messages
         each_size: int = request.size
+        key = request.key
+        assert key is not None
         for each in copies:
             if each.generation != in_force.generation:
                 in_force.match(each, now)
             in_force.refresh(each, now)
             for bucket in each.buckets:
                 rule = bucket.rule
-                if rule.copies != IGNORE:
+                if key.operation != each.operation:  # one message that is also given back: the dearer of both where one limit is for both
+                    messages, size = costs.get(bucket, (0, 0))
+                    cost = each_messages if rule.cost is None else rule.cost.of(each.operation, each_messages, each_size)
+                    costs[bucket] = (max(messages, cost), each_size)
+                elif rule.copies != IGNORE:
                     messages, size = costs.get(bucket, (0, 0))
                     copy = 1 if rule.cost is None else rule.cost.copy
                     costs[bucket] = (messages + each_messages * copy, size + each_size)

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from limiter.request import Request
 
 
+def has_copies(request: Request) -> bool:
+    """Whether it names copies; what else is counted with it is of another operation."""
+    key, copies = request.key, request.copies
+    return copies is not None and key is not None and copies[0].operation == key.operation
+
+
 class Checks:
     """Messages judged by at least one rule since the start, by their first verdict.
 
@@ -94,8 +100,9 @@ class Verdicts:
     def refuse_unfit(self, request: Request, buckets: list[Bucket], now: int) -> bool:
         """Refuse all of `request` for what it is; False where no rule says so, or only such in shadow mode."""
         messages: int = request.count * request.messages
+        names_copies = has_copies(request)
         for bucket in buckets:
-            reason = bucket.rule.reason_against(request.size, request.copies is not None)
+            reason = bucket.rule.reason_against(request.size, names_copies)
             if bucket.shadow or reason == FIT:
                 continue
             if not request.again:

@@ -6,6 +6,7 @@ A topic's own live change goes by its `TopicName`. Every other bucket is named b
     ("consume", "group", "", "billing")         all that this RocketMQ group is given
     ("consume", "topic", "amqp", "%2F/amq.default/jobs")     all deliveries from this queue
     ("requeue", "topic", "amqp", "%2F/amq.default/jobs")     all that consumers give back to it
+    ("requeue", "group", "", "billing")         all that this RocketMQ group gives back
 
 A client is one address, or an IPv6 network of a host or a site (`2001:db8::/64`), because a host may take any address of its network.
 """
@@ -41,7 +42,7 @@ LEVEL_WORDS: Final = {
     "vhost": LevelWord(("vhost",), OF_TOPICS, "/"),
     "exchange": LevelWord(("vhost", "exchange"), (PRODUCE,), "/ orders"),
     "namespace": LevelWord(("namespace",)),
-    "group": LevelWord(("group",), (CONSUME, PRODUCE), "billing", sends=True),
+    "group": LevelWord(("group",), (CONSUME, PRODUCE, REQUEUE), "billing", sends=True),
     "queue": LevelWord(("vhost", "queue"), (CONSUME, REQUEUE), "/ jobs"),
 }
 LEAST_IPV6_PREFIX: Final = 48  # bits; a site's network (RFC 6177); a wider one is many clients, which a rule is for

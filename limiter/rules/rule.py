@@ -20,7 +20,7 @@ from limiter.algorithms.setting_errors import (
 )
 from limiter.limits import SECOND, UNLIMITED, Limit, LimitChange, Rate, as_change, lesser, per_second
 from limiter.operations import HELD_OPERATIONS, OF_TOPICS, OPERATION_RECORDS, OPERATIONS, PRODUCE, REQUEUE, WITH_BODIES
-from limiter.protocols import PROTOCOL_NAMES, protocol_of_level
+from limiter.protocols import PROTOCOL_NAMES, RETRY_PREFIX, protocol_of_level
 from limiter.rules.actions import ACTION_RECORDS, ACTIONS, FALLBACKS, PATIENT
 from limiter.rules.cost import Cost
 from limiter.rules.patterns import IPV6_BITS, Addresses
@@ -130,7 +130,8 @@ class Match:
     )
     operation: str | tuple[str, ...] | None = match_key(
         "produce (the default): messages that clients publish; consume: deliveries, pulls and pops, which are held, never refused; "
-        "requeue: deliveries that an AMQP client gives back (basic.nack and basic.reject with requeue, basic.recover), held as well; "
+        "requeue: what consumers give back (AMQP: basic.nack and basic.reject with requeue, basic.recover; RocketMQ: send-backs and "
+        "changes of the invisible time), held as well; "
         "declare, bind, delete, purge, open, get (of an empty queue): methods of AMQP that are no messages, which wait for their turn; "
         "connect: AMQP connections, which wait as the action says and are then refused; of RocketMQ declare and delete (topics and "
         "groups), query (routes, searches, views) and admin (operators' commands). A list: they all share the rule's limit.",
@@ -311,7 +312,8 @@ class Rule:
         DURATION,
         None,
         "With operation requeue: the longest pause that a consumer in a loop makes beyond what the limit asks for. It doubles from 0.1s on "
-        "each time that what is given back is over the limit and had been delivered before. Default: none.",
+        "each time that what is given back is over the limit and had been delivered before (of RocketMQ, where nobody says that, each "
+        "time). Default: none.",
         key="backoff", example="30s", least="100ms", most="1h",
     )  # fmt: skip
     routing_key_words: int | None = rule_setting(
@@ -484,6 +486,8 @@ def check_no_message(rule: Rule, operation: str) -> None:
     if rule.limit.bytes is not None and not any(each in WITH_BODIES for each in rule.match.operations()):
         raise RuleError("limit.bytes", f"with operation: {operation} nobody says how large anything is; limit messages")
     if operation in OF_TOPICS:
+        if rule.match.topic is not None and not rule.match.topic.startswith((RETRY_PREFIX, "*")):
+            raise RuleError("match.topic", f"what is given back goes to {RETRY_PREFIX}GROUP, whatever its topic was; say group: NAME")
         return
     for name in ("exchange", "routing_key", "queue"):
         if getattr(rule.match, name) is not None:

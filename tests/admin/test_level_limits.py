@@ -137,7 +137,6 @@ async def test_the_list_shows_it_with_its_origin(api: Control) -> None:
         ("exchange/%2F", 404, ""),
         ("consume/exchange/%2F/orders", 404, ""),
         ("requeue/exchange/%2F/orders", 404, ""),
-        ("requeue/group/billing", 404, ""),
         ("requeue/rocketmq/orders", 404, ""),
         ("consume/consume/client/10.0.0.7", 404, ""),
         ("queue/%2F/jobs", 404, ""),

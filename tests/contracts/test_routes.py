@@ -43,7 +43,7 @@ LEVELS = (
     "limits/consume/queue/{vhost}/{queue}", "limits/consume/rocketmq/{topic}", "limits/consume/client/{client}",
     "limits/consume/user/{user}", "limits/consume/listener/{listener}", "limits/consume/vhost/{vhost}", "limits/consume/group/{group}",
     "limits/consume/namespace/{namespace}", "limits/requeue/queue/{vhost}/{queue}",
-    *(f"limits/requeue/{who}/{{{who}}}" for who in ("client", "user", "listener", "vhost")),
+    *(f"limits/requeue/{who}/{{{who}}}" for who in ("client", "user", "listener", "vhost", "group")),
 )  # fmt: skip
 QUOTAS = {"version": 1, "computed_at": "2026-11-21T01:00:00Z", "code": "1", "quotas": []}
 ROLES = ["nobody", "viewer", "operator", "admin"]

@@ -158,7 +158,7 @@ FIELDS = {"b": "t", "topic": "t", "a": "g", "group": "g", "producerGroup": "g", 
 
 @pytest.mark.parametrize("code", ROCKETMQ)
 def test_a_request_is_judged_where_its_row_says_so_and_passes_elsewhere(code: int) -> None:
-    talk = Talk("rocketmq", *RULES)
+    talk = Talk("rocketmq", *RULES, Rule(REQUEUE, Match(operation=REQUEUE), limit=SHUT))
     data = rocketmq.encode_request(code, FIELDS, b"x", opaque=7)
     talk.client(data)
     operation = ROCKETMQ[code].operation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +11,14 @@ from typing import Any
 
 import pytest
 
+from support.brokers.name_servers import read_frame
 from support.brokers.rocketmq import ADVERTISED, JARS, RocketMQ
 from support.clients.programs import CLIENTS, Program
+from support.clients.storm import original
 from support.gateways import Gateway, limit_path
 from support.java import compiled, java
-from support.processes import LOOPBACK
+from support.processes import HANG_S, LOOPBACK, wait_until
+from support.rocketmq.frames import encode_request, send
 
 pytestmark = pytest.mark.rocketmq
 
@@ -34,6 +38,7 @@ RULES: list[dict[str, object]] = [
         "per": "rule",
         "limit": {"messages": "1/h", "burst": {"messages": 1}},
     },
+    {"name": "requeues", "match": {"operation": "requeue", "group": "failing-*"}, "limit": {"messages": "10/s", "burst": {"messages": 1}}},
     {"name": "night", "match": {"group": "night-*"}, "per": "group", "limit": {"messages": "1/h", "burst": {"messages": 2}}},
 ]
 
@@ -214,3 +219,82 @@ def test_topics_are_created_late_and_what_would_come_too_late_is_refused(answers
 
 def test_a_search_is_refused_where_its_turn_is_too_far(answers: Answers) -> None:
     assert (answers["searched"]["ok"], answers["searched"]["codes"]) == (1, {"215": 2})
+
+
+# ---- what consumers give back --------------------------------------------------------------------------------------------
+
+
+def say(to: tuple[str, int], *requests: bytes) -> tuple[dict[int, int], float]:
+    """Send all at once; the code that each opaque is answered with, and how many seconds the last took."""
+    begun = time.monotonic()
+    with socket.create_connection(to, timeout=HANG_S) as connection:
+        connection.sendall(b"".join(requests))
+        answers = [header_of(read_frame(connection)) for _ in requests]
+    return {int(each["opaque"]): int(each["code"]) for each in answers}, time.monotonic() - begun
+
+
+def header_of(answer: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(answer[8 : 8 + (int.from_bytes(answer[4:8], "big") & 0xFFFFFF)])
+    return found
+
+
+def test_send_backs_of_a_group_wait_and_others_do_not(rocketmq: RocketMQ, gateway: Gateway) -> None:
+    rocketmq.create_topics("sent-back")
+    rocket = (ADVERTISED, rocketmq.port)
+    offset = original(rocket, "sent-back", 100)
+    fields = {"offset": str(offset), "originTopic": "sent-back", "delayLevel": "18", "maxReconsumeTimes": "16", "unitMode": "false"}
+    failing = [encode_request(36, {"group": "failing-1", **fields}, opaque=opaque) for opaque in range(40)]
+    well = [encode_request(36, {"group": "well", **fields}, opaque=opaque) for opaque in range(100, 140)]
+    codes, took = say(rocket, *failing, *well)
+    passed = [opaque for opaque in range(40) if codes[opaque] == 0]
+    assert {codes[opaque] for opaque in range(40)} == {0, 215}
+    assert passed == list(range(len(passed))), "in the order in which they came"
+    assert 5 <= len(passed) <= 27
+    assert took >= 2.4
+    assert [codes[opaque] for opaque in range(100, 140)] == [0] * 40
+
+
+def test_what_pop_gives_back_waits_and_comes_again(rocketmq: RocketMQ, gateway: Gateway) -> None:
+    rocketmq.create_topics("popped:1")
+    rocket = (ADVERTISED, rocketmq.port)
+    assert set(say(rocket, *(send("popped", b"x", opaque=4 * number) for number in range(12)))[0].values()) == {0}
+    pop = {
+        "consumerGroup": "failing-2", "topic": "popped", "queueId": "-1", "maxMsgNums": "32", "invisibleTime": "60000", "pollTime": "2000",
+        "initMode": "0", "exp": "*", "expType": "TAG", "order": "false",
+    }  # fmt: skip
+
+    def popped() -> dict[str, Any]:
+        with socket.create_connection(rocket, timeout=HANG_S) as connection:
+            connection.sendall(encode_request(200_050, pop | {"bornTime": str(int(time.time() * 1000))}, opaque=1))
+            return header_of(read_frame(connection))
+
+    header = popped()
+    assert header["code"] == 0, header
+    more = header["extFields"]
+    start = more["startOffsetInfo"].split(" ")[2]
+    offsets = more["msgOffsetInfo"].split(" ")[2].split(",")
+    assert len(offsets) == 12
+    given_back = [
+        encode_request(
+            200_053,
+            {
+                "consumerGroup": "failing-2", "topic": "popped", "queueId": "0", "offset": offset, "invisibleTime": "1000",
+                "extraInfo": f"{start} {more['popTime']} {more['invisibleTime']} {more['reviveQid']} 0 broker-a 0 {offset}",
+            },
+            opaque=number,
+        )
+        for number, offset in enumerate(offsets)
+    ]  # fmt: skip
+    codes, took = say(rocket, *given_back)
+    assert set(codes.values()) == {0}
+    assert took >= 1.0
+    assert gateway.messages_by_fate("rocketmq", "%RETRY%failing-2", "requeue")["forwarded"] == 12
+
+    def come_again() -> bool:
+        popped()
+        found = [
+            each for each in gateway.samples() if each.name == "sluice_messages_redelivered_total" and each.labels["topic"] == "popped"
+        ]
+        return [each.value for each in found] == [12]
+
+    wait_until(come_again, within=HANG_S, what="all comes again")

@@ -17,7 +17,6 @@ from gateway.pipeline.actions.hold_request import hold_request
 from gateway.pipeline.actions.reject import reject
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.parts import Part
-from limiter.operations import WAITING
 from limiter.rules.actions import ACTION_RECORDS
 from limiter.rules.rule import FIT
 
@@ -33,7 +32,7 @@ def apply_action(conversation: Conversation, part: Part, now: int) -> int:
     assert rule is not None, "a refusal names its rule"
     if part.reservation is not None:
         return hold_poll(conversation, part, now)
-    if rule.match.operation is not None and rule.match.operation in WAITING:
+    if part.only_waits():
         return hold_request(conversation, part, now)
     if (
         rule.action == "reject" or part.unfit != FIT

@@ -45,7 +45,7 @@ from gateway.protocols.rocketmq.refusals import (
 )
 from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, RejectedRequest, Sends
 from gateway.protocols.rocketmq.traceparents import traceparents
-from limiter.operations import PRODUCE, WAITING
+from limiter.operations import PRODUCE
 from limiter.rules.rule import FIT
 
 KEEP_ALIVE_NS: Final = 30_000_000_000  # between two questions to the broker of a client that is gone: a client's own heartbeat has as much
@@ -117,6 +117,7 @@ class RocketmqConversation(Conversation):
         elif part.kind == REQUEST:
             assert isinstance(part, Sends)
             self.held_sends.end_wait(part)
+            part.copies = None  # which are not counted as copies
             if not part.one_way:
                 self.outstanding.count_requests(part.count)
                 if part.flight is not None:
@@ -166,7 +167,7 @@ class RocketmqConversation(Conversation):
         assert isinstance(part, Sends)
         rule = part.rule
         if part.one_way:
-            if rule is not None and rule.match.operation in WAITING and not self.reports.close_reason:
+            if part.only_waits() and not self.reports.close_reason:
                 return UNABLE
             self.drop(part)
             return DROPPED

@@ -2,7 +2,8 @@
 limit them (`docs/rocketmq.md`).
 
 They create and delete topics and groups (`declare`, `delete`), look something up (`query`: routes, messages by key, id and time, what
-consoles show), or are an operator's commands (`admin`). Each is a request of its operation where a rule looks at that. One that is over its
+consoles show), are an operator's commands (`admin`), or give back what a consumer has popped (`requeue`; what one has pulled is sent back,
+`frames.py`). Each is a request of its operation where a rule looks at that. One that is over its
 limit waits, and others of its connection pass it by; when its client will not wait any longer, it is refused.
 
 Not among them, because the broker's clients or replicas stop where they fail: positions, locks, membership, and what a replica copies from
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from limiter.operations import ADMIN, DECLARE, DELETE, QUERY
+from limiter.operations import ADMIN, DECLARE, DELETE, QUERY, REQUEUE
 
 CODES_OF: Final[dict[str, tuple[int, ...]]] = {
     DECLARE: (
@@ -27,6 +28,7 @@ CODES_OF: Final[dict[str, tuple[int, ...]]] = {
         22, 23, 26, 28, 47, 202, 203, 204, 208, 214, 300, 305, 307, 315, 317, 328, 343, 345, 351, 352, 2003,  # broker: consoles' views
         200_074, 200_075, 200_076, 200_077, 200_078,  # the same of light topics
     ),
+    REQUEUE: (200_053,),  # CHANGE_MESSAGE_INVISIBLETIME
     ADMIN: (
         25, 27, 306, 316, 329, 354, 355, 2001, 2002, 2004, 5001, 301, 302, 200_079,  # settings, cleaning, exports, filters
         100, 102, 318, 205, 327,  # of name servers

@@ -28,6 +28,7 @@ from gateway.protocols.rocketmq.headers import (
     ONE_WAY,
     POLLS,
     RESPONSE,
+    RETRY,
     SEND_BACK,
     Header,
     read_binary,
@@ -44,10 +45,12 @@ from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, RejectedRe
 from gateway.protocols.rocketmq.size_checks import check_header, check_length
 from gateway.protocols.rocketmq.template_cache import TemplateCache
 from limiter.keys import Key, Origin
+from limiter.operations import REQUEUE
 from limiter.topics import rocketmq_topic
 
 PREFIX: Final = 8  # bytes before the header
 WHOLE_FRAME_BYTES: Final = 1 << 20  # larger frames are not kept whole; the broker's own limit of a message is 4 MiB: a guess
+PERCENT: Final = 37
 SEPARATOR: Final = b"\xff"  # between topic and group in a raw key: no byte of UTF-8
 
 
@@ -299,6 +302,10 @@ class Frames:
             return run
         run = Sends(data, at, end, key, messages, cost, [opaque], one_way, False, True)
         run.send_backs = header.code == SEND_BACK
+        if header.topic[0] == PERCENT and header.topic.startswith(RETRY):  # sent back, or sent there because a send-back was refused
+            requeue = self._operation_key(header, REQUEUE)
+            if requeue is not None:
+                run.copies = [requeue]
         parts.append(run)
         return run
 
@@ -389,8 +396,8 @@ class Frames:
         if not judge.rules.may_limit(operation):
             return None
         self._claim(header.user)
-        topic = header.source.decode(errors="replace").encode()
         group = header.group.decode(errors="replace").encode()
+        topic = RETRY + group if operation == REQUEUE else header.source.decode(errors="replace").encode()
         raw = SEPARATOR.join((topic, group, operation.encode()))
         key = self.origin.keys.get(raw)
         if key is None:

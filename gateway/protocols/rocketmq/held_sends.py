@@ -118,6 +118,12 @@ class HeldSends(Lines):
                 part.deadline = min(part.deadline, due + ttl - min(part.wait_ns, REJUDGE_WITHIN_NS))
         return super().hold(part, due, manner)
 
+    def keep(self, line: Line, part: Part, due: int, *, blocking: bool = False) -> None:
+        rule = part.rule
+        if rule is not None and rule.backoff_ns is not None and part.again:
+            due = min(due + line.pause(rule.backoff_ns), part.deadline)
+        super().keep(line, part, due, blocking=blocking)
+
     def take_requests(self, now: int, room: int, last: object = None) -> list[Part]:
         """Those of one key in the order they came, the paid ones behind them included."""
         taken = super().take_requests(now, room)

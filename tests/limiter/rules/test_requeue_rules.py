@@ -32,15 +32,14 @@ def requeues(**more: Any) -> Rule:
         ({"limit": Limit(bytes=Rate(1000))}, "limit.bytes"),
         ({"limit": Limit(concurrent=5), "algorithm": "concurrency"}, "algorithm"),
         ({"per": "exchange"}, "per"),
-        ({"per": "group"}, "per"),
-        ({"per": "namespace"}, "per"),
         ({"backoff_ns": -1}, "backoff"),
         ({"backoff_ns": 3601 * SECOND}, "backoff"),
         ({"routing_key_words": 1}, "routing_key_words"),
         ({"weight": 3.0}, "weight"),
         ({"match": {"exchange": "orders"}}, "match.exchange"),
-        ({"match": {"topic": "orders"}}, "match.operation"),
-        ({"match": {"protocol": "rocketmq"}}, "match.operation"),
+        ({"match": {"topic": "orders"}}, "match.topic"),
+        ({"match": {"topic": "%DLQ%*"}}, "match.topic"),
+        ({"match": {"group": "billing"}, "per": "vhost"}, "per"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_its_field(more: dict[str, Any], field: str) -> None:
@@ -56,7 +55,7 @@ def test_a_backoff_is_for_it_alone() -> None:
     assert refused.value.field == "backoff"
 
 
-@pytest.mark.parametrize("per", ["topic", "vhost", "user", "client", "listener", "connection", "rule"])
+@pytest.mark.parametrize("per", ["topic", "vhost", "group", "namespace", "user", "client", "listener", "connection", "rule"])
 def test_each_level_fits_and_none_has_a_breaker_or_is_a_cap(per: str) -> None:
     rule = requeues(per=per)
     assert rule.breaker_ns() == 0

@@ -13,7 +13,7 @@ SUSPEND = 2
 
 def stored(
     body: bytes = b"x" * 100, *, topic: str = "orders", properties: str = "KEYS\x01k\x02TAGS\x01t\x02", born_v6: bool = False,
-    store_v6: bool = False, inner: int = 0, long_topic: bool = False,
+    store_v6: bool = False, inner: int = 0, long_topic: bool = False, reconsumed: int = 0,
 ) -> bytes:  # fmt: skip
     """One entry; an inner batch of `inner` messages where that is not 0."""
     flags = (0x10 if born_v6 else 0) | (0x20 if store_v6 else 0) | (0x80 if inner else 0)
@@ -22,7 +22,7 @@ def stored(
     rest = struct.pack(">IIIIQQI", 0xDAA320A7, 0, 3, 0, 17, 4711, flags)
     rest += struct.pack(">Q", 1_795_247_411_000) + bytes(16 if born_v6 else 4) + struct.pack(">I", 40_000)
     rest += struct.pack(">Q", 1_795_247_411_001) + bytes(16 if store_v6 else 4) + struct.pack(">I", 10_911)
-    rest += struct.pack(">IQ", 0, 0) + struct.pack(">I", len(body)) + body
+    rest += struct.pack(">IQ", reconsumed, 0) + struct.pack(">I", len(body)) + body
     rest += struct.pack(">H" if long_topic else ">B", len(name)) + name + struct.pack(">H", len(text)) + text
     return struct.pack(">I", len(rest) + 4) + rest
 

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 ANSWER_BYTES: Final = OVERHEAD + 13  # a basic.ack, nack or reject: method, tag, bits
 MAX_SPLIT: Final = 65_536  # frames that `multiple` is split into, 1.4 MB; the largest prefetch count (u16)
-FIRST_PAUSE_NS: Final = 100_000_000  # 0.1 s; what a requeue over its limit waits at most before it is judged again; a guess
 MAX_LINES: Final = 1024  # of a connection; beyond that those that are empty are forgotten; a guess
 RECOVERS: Final = (BASIC_RECOVER, BASIC_RECOVER_ASYNC)
 
@@ -56,7 +55,7 @@ RECOVERS: Final = (BASIC_RECOVER, BASIC_RECOVER_ASYNC)
 class RequeueLine(Line):
     """The requeues of one channel from one queue that wait. `name` is its number, below 0, which is their ordering key."""
 
-    __slots__ = ("channel", "key", "ordering_key", "over", "pause_ns", "queue", "settlements", "unsent")
+    __slots__ = ("channel", "key", "ordering_key", "over", "queue", "settlements", "unsent")
 
     def __init__(self, number: int, channel: AmqpChannel, settlements: Settlements, queue: bytes, key: Key) -> None:
         super().__init__(number)
@@ -67,7 +66,6 @@ class RequeueLine(Line):
         self.key = key
         self.unsent = 0  # tags decoded and not on their way to the broker yet
         self.over = False  # the channel is closed: what waits goes nowhere
-        self.pause_ns = 0  # which it has made last, beyond what its limit asks for
 
 
 class Requeues:
@@ -336,13 +334,12 @@ class Requeues:
         """
         line = self.lines.get(part.ordering_key)
         rule = part.rule
-        if line is None or rule is None or rule.backoff_ns is None or (line.returned if line.taken else line.parts):
-            return 0  # what is before it pauses
+        if line is None or rule is None or rule.backoff_ns is None or line.waits():
+            return 0
         if not line.settlements.was_redelivered(u64(part.data, part.start + 11)):
             line.pause_ns = 0
             return 0
-        line.pause_ns = min(max(2 * line.pause_ns, FIRST_PAUSE_NS), rule.backoff_ns)
-        return line.pause_ns
+        return line.pause(rule.backoff_ns)
 
     def end_pauses(self) -> list[RequeueLine]:
         """Other rules are in force: the lines that have paused, which ask anew."""

@@ -78,9 +78,10 @@ class PollAnswer(AnswerWatcher):
         assert stored is not None
         messages = stored.messages
         size = stored.bytes
+        again = stored.redelivered
         stored.add(data, start, end)
         if stored.messages != messages or stored.bytes != size:  # an inner batch says its size before its number
-            self.polls.count_messages(self, stored.messages - messages, stored.bytes - size)
+            self.polls.count_messages(self, stored.messages - messages, stored.bytes - size, stored.redelivered - again)
         if last:
             self.polls.finish_answer(self, stored.messages, stored.bytes)
 
@@ -200,10 +201,10 @@ class Polls:
             queue.broker = broker
             self.queues.broker = broker
 
-    def count_messages(self, answer: PollAnswer, messages: int, size: int) -> None:
-        """`messages` more have passed on their way to the client."""
+    def count_messages(self, answer: PollAnswer, messages: int, size: int, redelivered: int) -> None:
+        """`messages` more have passed on their way to the client; so many of them had been given back before."""
         key = answer.key
-        self.delivered.append(Delivered(key, messages, messages, size))
+        self.delivered.append(Delivered(key, messages, messages, size, redelivered))
         reservation = answer.reservation
         if reservation is not None:
             if answer.held:

@@ -23,6 +23,7 @@ from gateway.protocols.octets import u16, u32
 
 FIXED_HEAD: Final = 88  # bytes up to the body, with two addresses of IPv4
 SYSFLAG_AT: Final = 36
+RECONSUME_BEFORE: Final = 16  # bytes from RECONSUME to the body
 LONGER_ADDRESS: Final = 12  # bytes that an address of IPv6 has more
 BORN_HOST_V6: Final = 0x10  # bits of SYSFLAG (MessageSysFlag)
 STORE_HOST_V6: Final = 0x20
@@ -36,11 +37,12 @@ BROKEN: Final = -1
 class StoredMessages:
     """Counts one body."""
 
-    __slots__ = ("bytes", "head", "head_size", "left", "messages", "tail", "tail_size")
+    __slots__ = ("bytes", "head", "head_size", "left", "messages", "redelivered", "tail", "tail_size")
 
     def __init__(self) -> None:
         self.messages: i64 = 0  # so far
         self.bytes: i64 = 0  # of their bodies
+        self.redelivered: i64 = 0  # of the messages, those that a consumer has given back before: RECONSUME says how often
         self.left: i64 = 0  # bytes still to come of the message under way; BROKEN: this is no row of messages
         self.head = b""  # what there is of a head that is not whole
         self.head_size: i64 = SYSFLAG_AT + 4  # how much of it is needed to get further
@@ -100,6 +102,8 @@ class StoredMessages:
             self.tail_size = tail
         else:
             self.messages += 1
+            if u32(data, at + size - RECONSUME_BEFORE) > 0:
+                self.redelivered += 1
         return at + size
 
     def __repr__(self) -> str:

@@ -78,11 +78,12 @@ def test_bytes_that_come_in_pieces_make_no_difference(cut: str) -> None:
     data = pull(queue=0, opaque=1) + pull(queue=1, opaque=2)
     talk.client(b"", bytewise(data) if cut == "bytewise" else randomly(data, 3))
     assert talk.to_broker == pull(queue=0, opaque=1)
-    answer = found(1, *[stored()] * 32)
+    answer = found(1, *[stored(reconsumed=1)] * 5, *[stored()] * 27)
     talk.broker(b"", bytewise(answer) if cut == "bytewise" else randomly(answer, 3))
     assert talk.to_client == answer
     assert sum(one.forwarded for one in talk.conversation.reports.delivered) == 32
     assert sum(one.size for one in talk.conversation.reports.delivered) == 3200
+    assert sum(one.redelivered for one in talk.conversation.reports.delivered) == 5
     talk.wait(6500 * MS)
     assert talk.to_broker == data
 

@@ -46,6 +46,20 @@ def test_an_inner_batch_counts_what_it_holds(cut: str, properties: str) -> None:
     assert count(*CUTS[cut](data)) == (20, 100_301)
 
 
+@cut
+def test_what_was_given_back_before_is_told_apart(cut: str) -> None:
+    data = (
+        stored(b"x", reconsumed=3)
+        + stored(b"y" * 500)
+        + stored(b"z", reconsumed=1, born_v6=True, store_v6=True)
+        + stored(b"", born_v6=True)
+    )
+    counted = StoredMessages()
+    for piece in CUTS[cut](data):
+        counted.add(piece, 0, len(piece))
+    assert (counted.messages, counted.redelivered) == (4, 2)
+
+
 def test_only_the_property_says_what_an_inner_batch_holds() -> None:
     """Not text in its body, nor the name of another property."""
     assert count(stored(b"a\x02INNER_NUM\x0199\x02b", inner=3)) == (3, 16)
