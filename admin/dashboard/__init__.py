@@ -71,6 +71,7 @@ VIEWS: Final[dict[str, str]] = {  # a screen's address -> what it shows
 SCRIPTS: Final[dict[str, str]] = {  # ES modules, as they are written; theme.js, before the first paint, and stream.js are classic scripts
     "theme.js": "the theme and the language, before the first paint",
     "app.js": "the frame of all screens",
+    "act.js": "what can be done about a client",
     "advice.js": "what client libraries show",
     "advice_table.js": "which of these texts are each client library's, and how each action shows, from `sluice why`",
     "api.js": "requests",

@@ -37,7 +37,7 @@ export function alarms(snapshot) {
     const does = over.per === "topic" && now && accountText(now);
     const since = new Date(over.since * 1000).toISOString();
     found.push({
-      key: `${over.per} ${over.thing} ${over.operation} ${over.rule}`, level: share > 0.5 ? "bad" : "warn", at: since, item, live: liveChange(over, item, now, snapshot.live_changes.items), weight: share === null ? over.rate : now.refused_per_second,
+      key: `${over.per} ${over.thing} ${over.operation} ${over.rule}`, level: share > 0.5 ? "bad" : "warn", at: since, item, client: now?.account?.client || over.client, live: liveChange(over, item, now, snapshot.live_changes.items), weight: share === null ? over.rate : now.refused_per_second,
       text: t("alarm_over", { whose: over.per === "topic" ? "" : ` (${t(`per_${over.per}`)} ${over.per === "rule" ? over.rule : over.thing})`, since: f.ago(since), rate: f.number(rate), limit: f.readable(over.limit), does: does ? `; ${does}` : "", who: culprit(does && now.account.client ? { group: over.group, ...now.account } : over) }),
     });
   }
@@ -124,6 +124,7 @@ export default function overview() {
       h("span", { class: "ways" },
         item && h("a", { class: "button small", href: topicLink(item), "aria-label": `${t("look")}: ${f.topicName(item)}` }, t("look")),
         item && may("operator") && h("a", { class: "button small main", href: topicLink(item, { edit: "1" }), "aria-label": `${t("limit_it")}: ${f.topicName(item)}` }, t("limit_it")),
+        item && alarm.client && may("operator") && h("a", { class: "button small", href: topicLink(item, { act: alarm.client }), "aria-label": `${t("act_limit")}: ${alarm.client}` }, t("act_limit")),
         alarm.link && h("a", { class: "button small", href: alarm.link }, t("look"))),
     );
   }

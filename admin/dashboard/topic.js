@@ -1,12 +1,13 @@
 // One topic: what came and passed against its limit, which limit that is and why, who sends, and the change of it.
 
+import { culpritActions } from "./act.js";
 import { get, poll } from "./api.js";
 import { traffic } from "./chart.js";
 import { h } from "./dom.js";
 import { editor } from "./edit.js";
 import * as f from "./format.js";
 import { accountText, address, badge, bar, culprit, figure, figures, given, head, originText, problem, protocolBadge, quiet, section, table, topicAnchor, waitText } from "./parts.js";
-import { limitPath, segment } from "./router.js";
+import { amend, limitPath, segment } from "./router.js";
 import { points, readTopic, refresh } from "./screen_data.js";
 import { liveTopic, may } from "./store.js";
 import { t } from "./text.js";
@@ -65,11 +66,11 @@ export const rates = (now) => [
 ];
 
 /** What its limit does to a topic now, since when, whose doing it is, and what ends it. */
-export function accountOf(now) {
+export function accountOf(now, ways) {
   const { state, since, last_waits_seconds: last } = now.account;
   const ends = { refused: "ends_refused", waiting: last === null ? "ends_never" : "ends_waiting" }[state];
   return state !== "within" && h("div", { class: `notice account ${state === "refused" ? "bad" : ""}`, role: "status", key: "account" },
-    h("p", null, badge(t(`account_${state}_word`), state === "refused" ? "bad" : "warn"), " ", h("strong", null, accountText(now)), since && ` ${t("since_at", { at: f.moment(since, true) })}`, culprit(now.account)),
+    h("p", null, badge(t(`account_${state}_word`), state === "refused" ? "bad" : "warn"), " ", h("strong", null, accountText(now)), since && ` ${t("since_at", { at: f.moment(since, true) })}`, culprit(now.account), ways && [" ", ways(now.account.client, now.account.user)]),
     ends && h("p", null, t(ends, { limit: f.limitText(now.limit), last: last && f.duration(last) })));
 }
 
@@ -95,6 +96,8 @@ export default function topic({ protocol, topic: name }, query) {
     data.quotas = (await get("/v1/quotas/status", { signal })).published;
   }, 30);
   const charts = points(item, data, 1);
+  const act = culpritActions(item, () => ({ now: fresh(), refresh: () => limits.now() }));
+  let wanted = query.get("act"); // a client to act on, as an alarm has named it
 
   const fresh = () => {
     const live = liveTopic(item);
@@ -106,10 +109,10 @@ export default function topic({ protocol, topic: name }, query) {
       const more = data.clients.get(each.client);
       return { key: each.client, cells: {
         ...sender(each.client, more), library: given(more?.libraries?.map((one) => `${one.product || one.language || ""} ${one.version || ""}`.trim()).join(", ")),
-        refused: f.rate(each.refused_per_second), refused_of: `${f.count(each.refused)} / ${f.count(each.forwarded + each.refused)}`, waiting: f.count(each.waiting),
+        refused: f.rate(each.refused_per_second), refused_of: `${f.count(each.refused)} / ${f.count(each.forwarded + each.refused)}`, waiting: f.count(each.waiting), act: act.ways(each.client, more?.user),
       } };
     });
-    return table(t("worst_clients"), "client user client_name library refused:number refused_of:number waiting:number", rows, { empty: t("nobody_refused") });
+    return table(t("worst_clients"), "client user client_name library refused:number refused_of:number waiting:number act:spoken", rows, { empty: t("nobody_refused") });
   }
 
   function facts(now) {
@@ -126,12 +129,19 @@ export default function topic({ protocol, topic: name }, query) {
     },
     view() {
       const now = fresh();
+      if (wanted && now && may("operator")) {
+        const client = wanted;
+        wanted = null;
+        amend({ act: "" });
+        queueMicrotask(() => act.limit(client, now.account?.client === client ? now.account.user : null));
+      }
       return [
         topicHead(item, path, item.operation === "consume" && badge(t("consume"))),
         h("p", { class: "crumbs" }, h("a", { href: "/topics" }, `‹ ${t("topics")}`), " · ", h("code", { class: "raw" }, name), item.operation === "produce" && [" · ", h("a", { href: `/t/${protocol}/${segment(name)}` }, t("page_for_team"))]),
         problem(data.error),
         unseenTopic(data),
-        now && accountOf(now),
+        now && accountOf(now, act.ways),
+        act.view(),
         facts(now),
         edit?.view(),
         traffic(data, charts, f.topicName(item)),

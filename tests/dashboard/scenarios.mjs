@@ -667,6 +667,48 @@ const scenarios = {
     await clean(phone);
   },
 
+  // From the alarm to the client that makes most of it: limited alone, on this topic or everywhere, for a time; taken back; its connections closed.
+  async act_on_the_culprit() {
+    const page = await open();
+    const rules = async () => (await (await page.request.get(`${given.admin}/v1/rules`)).json()).items.filter((each) => each.live);
+    await page.click(".alarm:has-text('order.created') a:has-text('limit client')");
+    await page.waitForSelector("dialog #act-messages");
+    same(await page.inputValue("#act-messages"), "10/s", "half of the topic's limit");
+    await until(async () => /127\.0\.0\.1 may send 10\/s at most, orders \/ order\.created; all others keep/.test(await page.innerText("dialog .preview")), "the preview");
+    check(/^sluice rules add limit-127\.0\.0\.1-on-orders-order\.created --match protocol=amqp --match vhost=\/ --match exchange=orders --match routing_key=order\.created .*--match client=127\.0\.0\.1 --per client --messages 10\/s --for 30m --reason '\.\.\.'$/.test(await page.innerText("dialog .command code")), await page.innerText("dialog .command code"));
+    same(await rules(), [], "rules by a preview");
+    await page.evaluate(AXE);
+    const { violations } = await page.evaluate("axe.run(document.querySelector('dialog'))");
+    same(violations.map((each) => each.id), [], "accessibility of the dialog");
+    await picture(page, "act");
+    await page.fill("#act-messages", "1O/s");
+    await until(async () => /unknown unit/.test(await page.evaluate("document.querySelector('dialog').innerText")), "a mistyped limit");
+    await page.fill("#act-messages", "5/s");
+    await page.fill("#why", "runaway job");
+    await page.click("dialog button[type=submit]");
+    await page.waitForSelector("#act-undo");
+    const [rule] = await rules();
+    same([rule.per, rule.match.client, rule.limit.messages, rule.live.reason], ["client", "127.0.0.1", "5/s", "runaway job"], "the rule in force");
+    same(new URL(page.url()).search, "", "the address afterwards");
+    await page.click("#act-undo");
+    await until(async () => (await rules()).length === 0, "the rule to be taken back");
+    await page.click(".account button:has-text('limit client')");
+    await page.selectOption("#act-who", "user");
+    await page.selectOption("#act-where", "all");
+    await until(async () => (await page.innerText("dialog .command code")) === "sluice limits set user shop --messages 10/s --for 30m --reason '...'", "the command of a user everywhere");
+    await page.click("dialog button[type=submit]");
+    await page.waitForSelector("#act-undo");
+    const saved = async () => (await (await page.request.get(`${given.admin}/v1/limits/user/shop`)).json()).override?.messages;
+    same(await saved(), "10/s", "the user's limit");
+    await page.click("#act-undo");
+    await until(async () => (await saved()) === undefined, "the user's limit to be taken back");
+    await page.click("button[aria-label='close its connections …: 127.0.0.1'] >> nth=0");
+    await page.waitForSelector("dialog");
+    check(/Close \d+ connections of 127\.0\.0\.1/.test(await page.innerText("dialog")), "whose connections, and how many");
+    await page.keyboard.press("Escape");
+    await clean(page);
+  },
+
   async addresses_and_size() {
     const sum = (page, field) => page.evaluate(`performance.getEntriesByType("resource").filter((each) => each.name.includes("/dashboard/")).reduce((sum, each) => sum + each.${field}, 0)`);
     // A page that never comes to load the other screens' modules, however long the machine takes for the first.
@@ -695,8 +737,8 @@ const scenarios = {
     const kB = (bytes) => Math.round(bytes / 1000);
     process.stdout.write(`figures sent (plain), kB: first screen ${first.map(kB).join(" (")}), all screens ${all.map(kB).join(" (")})\n`);
     process.stdout.write(`figures first contentful paint ${shown.map(Math.round).join(", ")} ms; of these ${spent.map(Math.round).join(", ")} ms of CPU time, where a thousand rows at once take ${Math.round(rowsAtOnce)}\n`);
-    check(all[0] > 30_000 && all[0] < 100_000 && first[0] < 65_000, `${all} bytes are sent`);
-    check(all[1] < 256_000 && first[1] < 178_000, `${all} bytes`);
+    check(all[0] > 30_000 && all[0] < 100_000 && first[0] < 68_000, `${all} bytes are sent`);
+    check(all[1] < 262_000 && first[1] < 178_000, `${all} bytes`);
     check(cpu < rowsAtOnce / 2, `the first paint took ${cpu} ms of CPU time, where a thousand rows at once take ${rowsAtOnce} ms`);
     await visit(page, topicAddress());
     await page.click("#nav a[href='/brokers']");

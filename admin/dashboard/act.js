@@ -1,0 +1,123 @@
+// What can be done about the client that makes most of it: a limit for it alone, on this topic or everywhere, for a time; closing its connections.
+
+import { ask, get } from "./api.js";
+import { confirmation } from "./confirm.js";
+import { h } from "./dom.js";
+import * as f from "./format.js";
+import { button, field, given, input, problem, say, select } from "./parts.js";
+import { partOf, segment } from "./router.js";
+import { may, redraw } from "./store.js";
+import { t } from "./text.js";
+
+const TIMES = ["30m", "2h", "8h", "1d", ""];
+const WAIT_MS = 250; // before a preview, while somebody types
+
+const word = (text) => (/^[\w.:@/+=-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
+
+/** The members of a rule's `match` that name one topic alone; null: its name would be read as a pattern. */
+function matchOf({ protocol, topic }) {
+  if (protocol !== "amqp") return /[*?[\]]/.test(topic) ? null : { protocol, topic };
+  const [vhost, exchange, key] = topic.split("/").map((part) => partOf(decodeURIComponent(part)));
+  return key === undefined || /[*#?]/.test(`${vhost}${exchange}${key}`) ? null : { protocol, vhost, exchange, routing_key: key };
+}
+
+/** Actions on a client of a topic. `current()`: {now, refresh}, what the screen knows. view() draws questions and what was done. */
+export function culpritActions(item, current) {
+  const question = confirmation();
+  let done = null; // {path, text}: a change just made, which can be taken back
+  let error = null;
+
+  function limit(client, user) {
+    const match = matchOf(item);
+    const rate = current().now?.limit?.messages_per_second;
+    const form = { who: "client", where: match ? "topic" : "all", messages: `${Math.max(1, Math.floor((rate || 2) / 2))}/s`, time: "30m" };
+    const job = { preview: null, errors: new Map(), timer: 0, asked: 0 };
+    const thing = () => (form.who === "user" ? user : client);
+    const name = () => `limit ${thing()} on ${f.topicName(item)}`.replace(/[^\w.-]+/g, "-").slice(0, 60);
+    const request = () => {
+      const body = { expires: form.time || null, reason: null };
+      if (form.where === "all") return ["PATCH", `/v1/limits/${form.who}/${segment(thing())}`, { ...body, messages: form.messages, mode: "enforce" }];
+      return ["PUT", `/v1/rules/${segment(name())}`, { ...body, match: { ...match, operation: item.operation, [form.who]: thing() }, per: form.who, limit: { messages: form.messages }, position: "first" }];
+    };
+    const command = () => {
+      const last = [`--messages ${word(form.messages)}`, form.time && `--for ${form.time}`, "--reason '...'"].filter(Boolean).join(" ");
+      if (form.where === "all") return `sluice limits set ${form.who} ${word(thing())} ${last}`;
+      const [, , { match: all, per }] = request();
+      return `sluice rules add ${word(name())} ${Object.entries(all).map(([key, value]) => `--match ${word(`${key}=${value}`)}`).join(" ")} --per ${per} ${last}`;
+    };
+    async function preview() {
+      const mine = (job.asked += 1);
+      const [method, path, body] = request();
+      try {
+        const found = (await ask(method, `${path}?dry_run=1&force=1`, { body })).body;
+        if (mine === job.asked) Object.assign(job, { preview: found, errors: new Map(), fault: null });
+      } catch (fault) {
+        if (mine === job.asked) Object.assign(job, { preview: null, errors: fault.errors || new Map(), fault });
+      }
+      redraw();
+    }
+    const changed = (key) => (event) => {
+      form[key] = event.target.value;
+      clearTimeout(job.timer);
+      job.timer = setTimeout(preview, WAIT_MS);
+      redraw();
+    };
+    const its = (current().now?.clients || []).find((each) => each.client === client);
+    question.ask({
+      title: t("act_title", { client }),
+      action: t("act_do"),
+      fields: () => h("div", { class: "fields" },
+        user && field("act-who", t("act_who"), select(form, "who", [["client", `${t("client")} ${client}`], ["user", `${t("user")} ${user}`]], { onchange: changed("who") })),
+        field("act-where", t("act_where"), select(form, "where", [match && ["topic", t("act_topic")], ["all", t("act_all")]].filter(Boolean), { onchange: changed("where") })),
+        field("act-messages", t("messages_limit"), input(form, "messages", { oninput: changed("messages") }), { hint: t("messages_hint"), error: [...job.errors].find(([pointer]) => pointer.endsWith("/messages"))?.[1] }),
+        field("act-time", t("for_how_long"), select(form, "time", TIMES.map((time) => [time, time ? t(`time_${time}`) : t("until_taken_back")]), { onchange: changed("time") })),
+        h("div", { class: "preview", role: "status", key: "preview" },
+          h("p", null, job.preview ? t("act_preview", { who: thing(), limit: form.messages, topic: form.where === "all" ? t("act_all") : f.topicName(item), now: its ? t("act_now", { refused: f.rate(its.refused_per_second), waiting: f.count(its.waiting) }) : "" }) : t("preview_wait")),
+          problem(job.fault),
+          (job.preview?.remarks || []).map((text, at) => h("p", { key: at }, text)),
+          h("p", { class: "command" }, h("code", null, command()), " ", navigator.clipboard && button(t("act_copy"), () => navigator.clipboard.writeText(command()).then(() => say(t("act_copied")), () => {}), { class: "small" })))),
+      run: async (reason) => {
+        const [method, path, body] = request();
+        await ask(method, `${path}?force=1`, { body: { ...body, reason: reason || null } });
+        done = { path, text: t("act_done", { who: thing(), limit: form.messages }) };
+        say(done.text);
+        current().refresh();
+      },
+    });
+    preview();
+  }
+
+  async function close(client) {
+    const found = (await get(`/v1/connections?q=${encodeURIComponent(client)}&limit=500`)).items.filter((each) => f.host(each.client).replace(/[[\]]/g, "") === client);
+    question.ask({ title: t("act_close_title", { n: found.length, client }), text: t("close_text"), action: t("close"), danger: true, run: async (reason) => {
+      for (const each of found) await ask("DELETE", `/v1/connections/${each.id}`, { reason }).catch((fault) => { if (fault.status !== 404) throw fault; });
+      say(t("closed"));
+    } });
+  }
+
+  async function takeBack() {
+    try {
+      await ask("DELETE", `${done.path}?force=1`);
+      done = null;
+      error = null;
+      say(t("taken_back"));
+      current().refresh();
+    } catch (fault) {
+      error = fault;
+    }
+    redraw();
+  }
+
+  return {
+    limit,
+    /** The buttons beside a client. */
+    ways: (client, user) => may("operator") && client && h("span", { class: "ways" },
+      button(t("act_limit"), () => limit(client, user), { class: "small", "aria-label": `${t("act_limit")}: ${client}` }),
+      button(t("act_close"), () => close(client), { class: "small danger", "aria-label": `${t("act_close")}: ${client}` })),
+    view: () => [
+      done && h("div", { class: "notice done good", key: "acted", role: "status" }, h("p", null, given(done.text)), button(t("act_undo"), takeBack, { id: "act-undo" }), h("a", { href: "/changes" }, t("see_history"))),
+      problem(error),
+      question.view(),
+    ],
+  };
+}
