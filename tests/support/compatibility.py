@@ -80,7 +80,6 @@ CLIENTS: Final = (
     ),
 )  # fmt: skip
 TABLES: Final = {"brokers": ("broker", BROKERS), "clients": ("library", CLIENTS)}
-VECTORS_ALONE: Final = ("org.apache.rocketmq:rocketmq-client", "5.4.0")  # its decoder, not its client
 
 
 def names() -> set[str]:
@@ -101,7 +100,7 @@ def without_the_old(runs: Runs, fetched: Iterable[tuple[str, str]]) -> dict[str,
 
 
 def fetched() -> set[tuple[str, str]]:
-    return {(pin.name, pin.version) for pin in pins() if pin.name in names()} - {VECTORS_ALONE}
+    return {(pin.name, pin.version) for pin in pins() if pin.name in names()}
 
 
 def table(which: str, runs: Runs) -> str:

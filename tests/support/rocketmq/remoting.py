@@ -20,7 +20,7 @@ from support.processes import HANG_S
 from support.rocketmq.frames import frame
 
 VECTORS = ROOT / "tests" / "gateway" / "protocols" / "rocketmq" / "vectors"
-JARS = {"4.9.8": "rocketmq-client-4.9.8", "5.3.3": "rocketmq-5.3.3", "5.4.0": "rocketmq-client-5.4.0"}  # fastjson 1.2.69, 1.2.83; fastjson2
+JARS = {"4.9.8": "rocketmq-client-4.9.8", "5.3.3": "rocketmq-5.3.3", "5.5.0": "rocketmq"}  # fastjson 1.2.69, 1.2.83; fastjson2
 
 
 def write_frames(version: str, scratch: Path) -> str:

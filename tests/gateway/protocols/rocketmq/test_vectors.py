@@ -1,4 +1,4 @@
-"""Frames that RocketMQ's own RemotingCommand wrote, of 4.9.8, 5.3.3 and 5.4.0 (`vectors/remoting`, `support/rocketmq/remoting.py`), through
+"""Frames that RocketMQ's own RemotingCommand wrote, of 4.9.8, 5.3.3 and 5.5.0 (`vectors/remoting`, `support/rocketmq/remoting.py`), through
 ours."""
 
 from __future__ import annotations
