@@ -45,7 +45,7 @@ class Pipeline:
         self.handlers = handlers
         self.kept_at = -1  # index of the handler that keeps a batch; -1: none
 
-    def carry(self, batch: Batch, first: int = 0) -> bool:
+    def carry(self, batch: Batch, first: int) -> bool:
         """Carry `batch` through the handlers from number `first` on; False when one keeps it. Raises ProtocolError."""
         for index in range(first, len(self.handlers)):
             if not self.handlers[index].carry(batch):
