@@ -243,16 +243,18 @@ class AmqpConversation(Conversation):
         if not self.deliveries.leaving.everything:
             self.deliveries.leaving.leave_all(self.channels, self.handshake.most_channels())
             self.deliveries.ends.end_by_client()
-            if not self.leaves:
-                self.held_parts.drop_operations()
 
     def take_farewells(self, *, quiet: bool) -> bytes:
+        if quiet and not self.leaves:
+            self.held_parts.drop_operations()
         if self.budget.frame_left or self.close_said or self.draining:
             return b""
         return self.deliveries.leaving.take_words(quiet=quiet)
 
     def has_farewells(self) -> bool:
         leaving = self.deliveries.leaving
+        if leaving.everything and not self.leaves and self.held_parts.operation_lines():
+            return True
         return len(leaving.channels) > 0 or (leaving.exclusive.channel is not None and leaving.exclusive.waiting())
 
     def is_stuck(self) -> bool:

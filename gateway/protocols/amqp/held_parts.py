@@ -20,7 +20,7 @@ from gateway.pipeline.parts import PLAIN, REQUEST, Part
 from gateway.pipeline.reports import Reports
 from gateway.protocols.amqp.broker_stream import BrokerStream
 from gateway.protocols.amqp.channel import PART_OVERHEAD, AmqpChannel
-from gateway.protocols.amqp.channel_states import PASSING
+from gateway.protocols.amqp.channel_states import CLOSED_WHILE_HELD, PASSING
 from gateway.protocols.amqp.client_stream import ClientStream
 from gateway.protocols.amqp.costly_methods import CostlyMethod
 from gateway.protocols.amqp.deliveries.gets import PATIENCE_NS
@@ -57,7 +57,6 @@ class HeldParts(Lines):
         self.forward: Callable[[Part], None] | None = None  # `Settling.pass_on`
         self.behind_close: list[Part] = []  # connection.close and what follows it, until `by_name` is empty
         self.opening = Line(0)  # a connection.open that waits
-        self.gone = False  # the client is, without a word
         self.failure: ProtocolError | None = None  # that ends the connection with the next take
         self.ready: list[Part] = []  # parts that wait for nothing but the next take
         self.requests = self.deliveries.requests  # the gateway's own, which do as well
@@ -264,8 +263,6 @@ class HeldParts(Lines):
         if self.budget.frame_left or self.taken:
             return parts
         self.windows.tick(now)
-        if self.gone:
-            self.drop_operations()
         if self.by_name:
             stream = self.client_stream
             parts = self.take_requests(now, room, stream.frame_channel_id if stream.frame_left > 0 else None)
@@ -284,14 +281,22 @@ class HeldParts(Lines):
         self.update_due()
         return parts
 
+    def operation_lines(self) -> list[Line]:
+        """The lines in which nothing waits but operations, and nothing is with the judge."""
+        lines = self.by_name.values() if self.by_name else ()
+        return [
+            line for line in lines if line.taken == 0 and line.paged is None and all(isinstance(part, CostlyMethod) for part in line.parts)
+        ]
+
     def drop_operations(self) -> None:
         """The client has gone, without a word: what it would have opened or declared, with nothing published behind it, is given up, as by
-        a broker that has not come to it. It would use the limit up for those who are there."""
-        self.gone = True
-        for line in [each for each in self.by_name.values() if each.taken == 0 and each.paged is None]:
-            if all(isinstance(part, CostlyMethod) for part in line.parts):
-                for part in self.forget(line):
-                    self.reports.give_up(part)
+        a broker that has not come to it. It would use the limit up for those who are there. Nor does anything follow on such a channel."""
+        for line in self.operation_lines():
+            channel = self.channels.get(line.parts[0].ordering_key)
+            if channel is not None:
+                channel.settled_state = CLOSED_WHILE_HELD
+            for part in self.forget(line):
+                self.reports.give_up(part)
 
     def follows_limits(self) -> bool:
         return self.has_paged or self.deliveries.consumers.follows
