@@ -144,6 +144,9 @@ def idle_words(settings: Settings) -> Iterator[ConfigProblem]:
         if rule.copies != "count" and names is not None and names is not AMQP:
             message = f"has no effect with protocol: {names.name}, whose messages name no copies"
             yield settings.problem(f"rules[{number}].copies", message, "remove it")
+        if rule.cost is not None and rule.cost.copy != 1 and names is not None and names is not AMQP:
+            message = f"has no effect with protocol: {names.name}, whose messages name no copies"
+            yield settings.problem(f"rules[{number}].cost.copy", message, "remove it")
         if rule.fallback != "delay" and names is not None and names.refuses_all:
             message = f"has no effect with protocol: {names.name}, where every message can be refused with an answer"
             yield settings.problem(f"rules[{number}].fallback", message, "remove it")

@@ -236,12 +236,14 @@ def test_warns_of_versions_that_pass_unlimited(write: Callable[..., Path]) -> No
     assert warning.message == "lets clients of other versions (AMQP 1.0) through to the broker, and no rule limits them"
 
 
-@pytest.mark.parametrize("setting", ["copies: refuse", "copies: ignore"])
-def test_warns_of_copies_that_rocketmq_does_not_have(write: Callable[..., Path], setting: str) -> None:
+@pytest.mark.parametrize(
+    ("setting", "path"), [("copies: refuse", "copies"), ("copies: ignore", "copies"), ("cost: {copy: 3}", "cost.copy")]
+)
+def test_warns_of_copies_that_rocketmq_does_not_have(write: Callable[..., Path], setting: str, path: str) -> None:
     listeners = "listeners: [{name: r, protocol: rocketmq, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}]\n"
     rules = f"rules: [{{name: a, match: {{protocol: rocketmq}}, limit: {{messages: 1/s}}, {setting}}}]\n"
     (warning,) = lint(load(write(listeners + rules)))
-    assert (warning.path, warning.line) == ("rules[0].copies", 2)
+    assert (warning.path, warning.line) == (f"rules[0].{path}", 2)
     assert warning.message == "has no effect with protocol: rocketmq, whose messages name no copies"
 
 

@@ -167,7 +167,7 @@ class RocketmqConversation(Conversation):
         assert isinstance(part, Sends)
         rule = part.rule
         if part.one_way:
-            if part.only_waits() and not self.reports.close_reason:
+            if part.only_waits() and self.held_sends.may_wait(part):
                 return UNABLE
             self.drop(part)
             return DROPPED

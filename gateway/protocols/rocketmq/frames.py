@@ -239,7 +239,7 @@ class Frames:
             if key is not None:
                 if self._waits(at, end, size):
                     return None
-                costly = Sends(data, at, end, key, 1, end - self.header_end, [opaque], not wants_answer, False, True)
+                costly = Sends(data, at, end, key, 1, 0, [opaque], not wants_answer, False, True)
                 parts.append(costly)
                 return costly
         if wants_answer and header.code in POLLS:
@@ -284,6 +284,7 @@ class Frames:
         if large:
             complete = end <= size
             streamed = Sends(data, at, min(end, size), key, messages, cost, [opaque], one_way, True, complete)
+            streamed.copies = self._given_back(header)
             parts.append(streamed)
             if not complete:
                 self.streaming = end - size
@@ -302,12 +303,16 @@ class Frames:
             return run
         run = Sends(data, at, end, key, messages, cost, [opaque], one_way, False, True)
         run.send_backs = header.code == SEND_BACK
-        if header.topic[0] == PERCENT and header.topic.startswith(RETRY):  # sent back, or sent there because a send-back was refused
-            requeue = self._operation_key(header, REQUEUE)
-            if requeue is not None:
-                run.copies = [requeue]
+        run.copies = self._given_back(header)
         parts.append(run)
         return run
+
+    def _given_back(self, header: Header) -> list[Key] | None:
+        """By what key the send counts as given back: it is sent back, or goes to the retry topic because a send-back was refused."""
+        if header.topic[0] != PERCENT or not header.topic.startswith(RETRY):
+            return None
+        key = self._operation_key(header, REQUEUE)
+        return None if key is None else [key]
 
     def _continue_body(self, data: bytes, at: i64, size: i64, parts: list[Part]) -> i64:
         """What is there of a body whose beginning was judged."""

@@ -118,6 +118,10 @@ class HeldSends(Lines):
                 part.deadline = min(part.deadline, due + ttl - min(part.wait_ns, REJUDGE_WITHIN_NS))
         return super().hold(part, due, manner)
 
+    def may_wait(self, part: Sends) -> bool:
+        """Whether `part` can be held for as long as it takes."""
+        return not part.streamed and not self.reports.close_reason and shortest_ttl_ns(part) == 0
+
     def keep(self, line: Line, part: Part, due: int, *, blocking: bool = False) -> None:
         rule = part.rule
         if rule is not None and rule.backoff_ns is not None and part.again:

@@ -144,6 +144,38 @@ def test_what_expects_no_answer_waits_on() -> None:
     assert told(talk) == sent
 
 
+@pytest.mark.parametrize("one_way", [False, True])
+def test_a_send_that_cannot_be_kept_whole_is_refused_at_once_or_dropped(one_way: bool) -> None:
+    talk = Talk("rocketmq", limit(1))
+    small, large = to_retry(opaque=1), send("%RETRY%workers", bytes(2 << 20), opaque=2, one_way=one_way)
+    talk.client(small + large[:5000])
+    talk.client(large[5000:] + send(opaque=3))
+    assert told(talk) == small + send(opaque=3)
+    assert [read_response(each)["opaque"] for each in split_frames(talk.to_client)] == ([] if one_way else [2])
+    assert talk.holds_nothing()
+
+
+def test_a_request_that_nobody_waits_for_longer_is_dropped() -> None:
+    """One-way, with a TTL: it can neither be refused nor wait for as long as it takes."""
+    fields = {"b": "%RETRY%workers", "a": "p", "i": "TTL\x0150\x02CORRELATION_ID\x01c\x02REPLY_TO_CLIENT\x01me\x02"}
+    talk = Talk("rocketmq", limit(1))
+    talk.client(to_retry() + encode_request(310, fields, b"x", opaque=2, flag=2))
+    talk.wait(5 * SECOND)
+    assert told(talk) == to_retry()
+    assert talk.holds_nothing()
+
+
+def test_a_limit_on_sizes_is_for_messages_alone() -> None:
+    sizes = Rule("sizes", max_message_size=50)
+    bytes_of_both = Limit(messages=Rate(100), bytes=Rate(50))
+    both = Rule("both", Match(operation=("produce", "declare")), per="client", limit=bytes_of_both, open_for_ns=0)
+    talk = Talk("rocketmq", limit(100, burst=100), sizes, both)
+    lists = encode_request(18, None, bytes(200), opaque=4)
+    talk.client(send("%RETRY%workers", bytes(51), opaque=1) + send_back(opaque=2) + send("%RETRY%workers", bytes(50), opaque=3) + lists)
+    assert told(talk) == send_back(opaque=2) + send("%RETRY%workers", bytes(50), opaque=3) + lists
+    assert [(read_response(each)["opaque"], read_response(each)["code"]) for each in split_frames(talk.to_client)] == [(1, 13)]
+
+
 def test_a_backoff_makes_a_loop_pause_longer_and_longer() -> None:
     talk = Talk("rocketmq", limit(10, backoff_ns=SECOND))
     talk.client(b"".join(change_invisible_time(opaque=opaque) for opaque in range(30)))
