@@ -52,8 +52,8 @@ OF_THE_RUN = ("probe", "rabbitmq", "rocketmq")  # the fixtures that start them; 
 ONCE = (
     "tests/admin/test_openapi_fuzz.py", "tests/bench/test_calls.py", "tests/deploy/", "tests/docs/", "tests/admin/alerting/",
     "tests/cli/", "tests/common/log_files/", "tests/gateway/pipeline/actions/", "tests/gateway/pipeline/handlers/test_rate_limit.py",
-    "tests/gateway/waiting/test_stage.py", "tests/gateway/waiting/disk/test_paged_tails.py", "tests/config/", "tests/mutants/",
-    "tests/test_imports.py", "tests/test_references.py", "tests/test_site.py",
+    "tests/gateway/pipeline/test_pipeline.py", "tests/gateway/waiting/test_stage.py", "tests/gateway/waiting/disk/test_paged_tails.py",
+    "tests/config/", "tests/mutants/", "tests/test_imports.py", "tests/test_references.py", "tests/test_site.py",
 )  # fmt: skip
 # The same code twice, as Python and compiled: `make test` runs these on both builds. All others run once, on the build that is installed.
 # So do those of them that try hundreds of random cases: a fault in our logic is in both builds, one of mypyc's in the compiled one, and
