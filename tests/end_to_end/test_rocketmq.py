@@ -19,8 +19,8 @@ pytestmark = pytest.mark.rocketmq
 FLOOD_S = 12.0
 USES = ["free", "flood", "limited-burst", "limited-half"]
 SHARP: dict[str, object] = {"breaker": {"open_for": "0s"}}
-# Messages/s. Far below what a Java client sends one after the other on a machine that RabbitMQ's tests keep busy: 125 (measured).
-LIMITED = 25
+# Messages/s. Far below what a Java client sends one after the other: 125 beside RabbitMQ's tests, below 31 behind a load of 18 (measured).
+LIMITED = 10
 HALF = 5
 FLOODED = 150
 QUIET = 50
@@ -73,7 +73,7 @@ def test_a_limited_topic_surfaces_as_215_and_a_free_one_on_the_same_connection_k
     assert (quiet["ok"], quiet["codes"]) == (quiet["sent"], {})
     assert (
         in_its_best_second({int(slot): count for slot, count in quiet["accepted_per_100ms"].items()}) >= 0.6 * QUIET
-    )  # LIMITED is half of it
+    )  # three times LIMITED
     assert rocketmq.stored(limited, free) == {limited: flooded["ok"], free: quiet["ok"]}
     fates = gateway.messages_by_fate("rocketmq", limited)
     assert (fates["received"], fates["forwarded"], fates["refused"]) == (flooded["sent"], flooded["ok"], flooded["codes"]["215"])
