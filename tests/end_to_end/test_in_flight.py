@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 from pamqp import commands
@@ -15,11 +16,12 @@ from support.amqp import frames as amqp
 from support.brokers.name_servers import read_frame
 from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
+from support.brokers.redis_server import RedisServer
 from support.brokers.rocketmq import RocketMQ
 from support.brokers.splice import Splice
 from support.clients.programs import go_publish
 from support.gateways import Gateway, StartGateway, amqp_listener
-from support.processes import HANG_S, LOOPBACK, free_ports
+from support.processes import HANG_S, LOOPBACK, free_ports, wait_until
 from support.rocketmq.frames import read_response, send
 
 AT_MOST = 8
@@ -116,6 +118,41 @@ def test_rabbitmq_has_never_more_unconfirmed_publishes_than_allowed(rabbitmq: Ra
     assert between.most == AT_MOST
     assert all(each["in_flight"] <= AT_MOST for each in seen)
     assert usage(gateway) == {"in_flight": 0, "concurrent_now": AT_MOST}
+
+
+@pytest.fixture
+def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path / "redis") as server:
+        yield server
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.parametrize(("gateways", "workers"), [(1, 3), (2, 1)], ids=["three workers", "two gateways"])
+def test_rabbitmq_has_no_more_unconfirmed_publishes_of_several_members(
+    rabbitmq: RabbitMQ, start_gateway: StartGateway, redis_server: RedisServer, gateways: int, workers: int
+) -> None:
+    """Those of one process, and one of each other member, which passes on credit when it begins."""
+    (port,) = free_ports(1)
+    fleet = {"redis": {"url": redis_server.url, "name": "in-flight", "timeout": "200ms"}}
+    own = {"name": "one-of-some", "state_directory": "state", "workers": workers}
+    more = {"fleet": fleet} if gateways > 1 else {}
+    members = gateways * workers
+    with Unconfirmed(port, rabbitmq.port) as between, Queue(rabbitmq.url, "in-flight-shared") as queue:
+        running: list[Gateway] = [start_gateway([amqp_listener(f"127.0.0.1:{port}")], [RULE], gateway=own, **more) for _ in range(gateways)]
+        if gateways > 1:
+            wait_until(
+                lambda: all(each.get("/v1/status")["fleet"]["gateways"] == members for each in running), within=15, what="all in the fleet"
+            )
+        floods = [
+            go_publish(each.amqp_url(), "", queue.name, f"run{n}", connections=6, seconds=4.0, rate=800) for n, each in enumerate(running)
+        ]
+        published = [flood.result() for flood in floods]
+        arrived = queue.drain()
+    assert sum(each.count("?") for each in published) == 0
+    assert sum(each.count("N") for each in published) > 0
+    assert len(arrived) == sum(each.count("A") for each in published)
+    assert AT_MOST <= between.most <= AT_MOST + members - 1
+    wait_until(lambda: all(usage(each)["in_flight"] == 0 for each in running), within=15, what="all places given back")
 
 
 @pytest.mark.rabbitmq
