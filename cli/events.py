@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 
 from cli.client import AdminClient, listed
+from cli.event_text import sentence
 from cli.exits import CommandError
 from cli.explain import moment
 from cli.names import typed
@@ -52,6 +53,8 @@ def events(remote: Remote, *, follow: bool, every: bool, most: int, shape: str, 
 
     A limit that goes on being reached says so once a minute. As text that is its first line and one that stands for the others, with their
     number (lines) and sum; -f, json, yaml and csv have each line.
+
+    On a terminal what is most frequent is a sentence; json has its fields.
 
     With -f a gateway that is gone is waited for, and nothing that it still has in memory is missed.
     """
@@ -109,7 +112,10 @@ def show(event: dict[str, Any], shape: str) -> None:
 
 
 def as_text(event: dict[str, Any], width: int | None = None) -> str:
-    """`12:01:03  warning  limit_reached  / orders order.created  rule=orders refused=120`, folded to `width`; a name is not broken."""
+    """`12:01:03  warning  limit_reached  / orders order.created  rule=orders refused=120`; on a terminal a sentence, if there is one of it.
+
+    Folded to `width`; a name is not broken. In a pipe it has its fields.
+    """
     level = str(event.get("level"))
     colour = COLOURS.get(level, "") if colourful() else ""
     name = ""
@@ -124,7 +130,11 @@ def as_text(event: dict[str, Any], width: int | None = None) -> str:
     if event.get(STANDS_FOR):
         fields = [f"{STANDS_FOR}={event[STANDS_FOR]}", *fields]  # first: it says what the others are sums of
     parts = [*([clean(name)] if name else []), *fields]
-    if width is None:
+    told = None if width is None else sentence(event)
+    if told is not None and width is not None:
+        head = moment(str(event.get("ts")))
+        text = "\n".join(fold([head, *clean(told).split(" ")], width, indent=INDENT))
+    elif width is None:
         text = "  ".join(filter(None, (head, clean(name), " ".join(fields))))
     else:
         text = "\n".join(fold([head, *parts], width, indent=INDENT, gap="  "))

@@ -165,6 +165,52 @@ def test_a_command_in_an_event_can_be_copied(text: str, shown: str) -> None:
 LONG = "shop.orders.europe.germany.berlin.warehouse-12.created.v2.and-a-tail.that.never.ends"
 
 
+REACHED = {
+    **EVENTS[0], "listener": "rabbit", "per": "topic", "thing": "%2F/orders/order.created", "limit": "20/s", "rate": 74, "seconds": 60.0,
+    "delayed": 0, "waiting": 0, "clients": 2, "client": "10.1.0.9", "user": "billing", "since": "2026-11-21T11:58:00.000Z",
+}  # fmt: skip
+del REACHED["reason"]
+IS_OVER = " is over its limit of 20/s, rule orders"
+OVER = f"/ orders order.created{IS_OVER}"
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        (
+            REACHED,
+            f"{OVER}: 74/s came, 120 refused in 1min; most of it by 10.1.0.9 (billing), the worst of 2",
+        ),
+        (
+            {**REACHED, "refused": 0, "delayed": 3788, "waiting": 3900, "clients": 1, "lines": 9},
+            f"{OVER}: 74/s came, 3,788 had to wait, 3,900 waiting now in 1min (the sum of 9 lines); most of it by 10.1.0.9 (billing)",
+        ),
+        (
+            {**REACHED, "per": "client", "thing": "10.1.0.9", "reason": "share", "user": None, "group": "night", "clients": 1},
+            f"client 10.1.0.9{IS_OVER}, as share: 74/s came, 120 refused in 1min; most of it by 10.1.0.9, group night",
+        ),
+        (
+            {**REACHED, "event": "limit_recovered", "clients": 1},
+            "/ orders order.created is within its limit of 20/s again, after 2min: 120 refused; most of it by 10.1.0.9 (billing)",
+        ),
+        (
+            {"ts": REACHED["ts"], "event": "changed", "by": "ana", "role": "operator", "action": "set", "revision": 7, "reason": "incident",
+             "targets": ["limits/rocketmq/orders"], "changes": 3},
+            "ana (operator) set limits/rocketmq/orders and 2 more, revision 7: incident",
+        ),
+    ],
+)  # fmt: skip
+def test_on_a_terminal_what_is_most_frequent_is_a_sentence(event: dict[str, Any], told: str) -> None:
+    """An event took five lines of fields at 80 columns."""
+    assert " ".join(as_text(event, 80).split()).partition(" ")[2].removeprefix("12:00:00 ") == told
+    assert len(as_text(event, 80).splitlines()) <= 3
+    assert "rate=" in as_text(event) or event["event"] == "changed", "a pipe has the fields"
+
+
+def test_an_event_of_another_version_has_its_fields() -> None:
+    assert "rule=orders" in as_text(EVENTS[0], 80)
+
+
 @pytest.mark.parametrize("width", [40, 80, 120, 200])
 def test_an_event_is_folded_between_its_fields_and_its_name_is_whole(width: int) -> None:
     event = {**EVENTS[0], "topic": f"%2F/orders/{LONG}", "reason": "the broker was moved and its disk was full " * 3}

@@ -199,7 +199,7 @@ def test_no_line_of_a_table_is_wider_than_the_terminal_and_what_matters_is_there
         (["quotas", "show", "invoices"], "invoices"),
         (["events", "--kind", "changed"], REASON),
         (["events", "--kind", "changed"], LONG),
-        (["events", "--kind", "limit_reached", "--topic", "orders", "--limit", "3"], "rule=rocket-topics"),
+        (["events", "--kind", "limit_reached", "--topic", "orders", "--limit", "3"], "rule rocket-topics"),
         (["why", "rocketmq", "orders"], "What to do"),
         (["why", "rocketmq", LONG], LONG),
         (["rules", "show", "rocket-topics"], "rocket-topics"),
@@ -415,7 +415,7 @@ def test_events_are_listed_followed_and_told_as_json(gateway: Gateway, shell: Op
     events = [json.loads(line) for line in gateway.cli("events", "--topic", "orders", "--limit", "1", "-o", "json").stdout.splitlines()]
     assert {event["topic"] for event in events} == {"orders"}
     terminal = shell("events", "-f", "--limit", "1", "--kind", "limit_reached,log_level_set", "--level", "info")
-    terminal.read_until("limit_reached")
+    terminal.read_until("is over its limit")
     gateway.request("PUT", "/v1/log/level", {"level": "info"})
     terminal.read_until("log_level_set")
     terminal.popen.send_signal(signal.SIGINT)
