@@ -5,7 +5,7 @@ import { h } from "./dom.js";
 import * as f from "./format.js";
 import { button, buttons, dialog, field, given, input, pairs, problem, quiet, say, select } from "./parts.js";
 import { amend, seriesPath } from "./router.js";
-import { redraw, state, topicKey } from "./store.js";
+import { redraw, set, state, topicKey } from "./store.js";
 import { t } from "./text.js";
 
 const PREVIEW_AFTER_MS = 250;
@@ -133,9 +133,11 @@ export function editor(item, path, { open, current, refresh }) {
         job.etag = done.etag;
         job.preview = null;
         job.errors = new Map();
+        if (job.left) set({ told: { text: t("left_done", { what: f.topicName(item), limit: done.undone ? limitOf(done.before) : limitOf(done.after) }) } });
         refresh();
       }
     } catch (error) {
+      if (job.left) return set({ told: { text: t("left_failed", { what: f.topicName(item), error: error.status === 412 ? t("conflict_title") : error.status ? error.message : t("unreachable") }), bad: true } });
       if (error.status === 412) await conflict();
       else take(error);
       if (!form.open && error.status !== 412) job.error = error; // no field can say it

@@ -1,6 +1,7 @@
 // Numbers, times and names as people read them, in the language chosen.
 
 import { partOf } from "./router.js";
+import { state } from "./store.js";
 import { language, t } from "./text.js";
 
 const NONE = "–";
@@ -79,8 +80,9 @@ export function moment(text, seconds = false) {
   return at.getFullYear() === now.getFullYear() ? `${day} ${clock}` : `${at.getFullYear()}-${day} ${clock}`;
 }
 
-export const ago = (text) => (text ? duration((Date.now() - new Date(text).getTime()) / 1000) : NONE);
-export const until = (text) => duration((new Date(text).getTime() - Date.now()) / 1000);
+const sinceThen = (text) => (Date.now() + state.skew - new Date(text).getTime()) / 1000; // by the gateway's clock
+export const ago = (text) => (text ? duration(sinceThen(text)) : NONE);
+export const until = (text) => duration(-sinceThen(text));
 
 /** A limit's text with numbers that were computed, such as a quota's, in three digits: 106255B/s is 104 KiB/s. */
 export const readable = (text) => text?.replace(/\b(\d+\.\d+|\d{5,})(B?)\/s/g, (_, value, unit) => `${(unit ? bytes : number)(Number(value))}/s`);

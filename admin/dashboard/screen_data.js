@@ -4,6 +4,7 @@ import { get, poll } from "./api.js";
 import { seriesPath } from "./router.js";
 import { redraw, state } from "./store.js";
 
+const WRONG_MS = 30_000; // by so much a browser's clock is wrong, and not the answer late
 const AGAIN = 5; // points of a series that are asked for once more: a mark may be written down after the point of its time was read
 
 /** Runs `read(signal)` now and each `seconds` (or what that function says), until stop(). The page is busy until the first has ended. */
@@ -94,6 +95,8 @@ export function points(item, data, seconds) {
       const known = data.series;
       const some = known?.end ? longer(known, await get(`${path}&since=${known.end - AGAIN * known.step}`, { signal }), most) : null;
       data.series = some ?? (await get(path, { signal }));
+      const off = (data.series.end + data.series.step) * 1000 - Date.now(); // the last point is of just now
+      state.skew = data.series.end && Math.abs(off) > WRONG_MS ? off : 0;
       redraw();
     }, pause);
   }

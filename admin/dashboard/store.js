@@ -14,6 +14,8 @@ export const state = {
   over: new Map(), // topic's key -> {since, limit, client, user, ...}: limits that are over now
   boot: null,
   reading: 0, // what the screen reads for the first time and does not have yet
+  told: null, // {text, bad}: what became of a change whose screen was left meanwhile
+  skew: 0, // ms that the gateway's clock is before this browser's, where that is wrong
   outdated: false, // the gateway has other files of this page than it was made of
 };
 

@@ -709,6 +709,53 @@ const scenarios = {
     await clean(page);
   },
 
+  // A screen that is left while its change is on its way: what became of it is told wherever one is; so is that it failed.
+  async left_while_applying() {
+    for (const fails of [false, true]) {
+      const page = await open({ path: `${topicAddress()}?edit=1` });
+      await page.waitForSelector(".presets button");
+      await page.click(".presets button:has-text('twice')");
+      let go;
+      const held = new Promise((resolve) => (go = resolve));
+      await page.route(/\/v1\/limits\/amqp\/[^?]+$/, async (route) => {
+        if (route.request().method() !== "PATCH") return route.continue();
+        await held;
+        return fails ? route.fulfill({ status: 503, contentType: "application/problem+json", body: JSON.stringify({ detail: "the disk is full" }) }) : route.continue();
+      });
+      await page.click("button:has-text('Apply for')");
+      await page.click("#nav a[href='/brokers']");
+      await until(async () => (await page.innerText("h1")) === "Brokers and listeners", "another screen");
+      go();
+      await page.waitForSelector(".told");
+      check((await page.innerText(".told")).includes(fails ? "orders / order.created: nothing was changed. the disk is full" : "orders / order.created: in force is 40/s"), await page.innerText(".told"));
+      await page.click(".told button");
+      await page.waitForSelector(".told", { state: "detached" });
+      const saved = await (await page.request.get(`${given.admin}/v1/limits/amqp/${given.topic}`)).json();
+      same(saved.override?.messages, "40/s", "what is in force");
+      page.faults = page.faults.filter((each) => !each.includes("503"));
+      await clean(page);
+    }
+  },
+
+  // A browser whose clock is three hours slow, and an admin port that takes seconds for an answer.
+  async wrong_clock_and_slow_port() {
+    const page = await open({ script: "const right = Date.now; Date.now = () => right() - 3 * 3600e3" });
+    await until(async () => /over its limit for \d+ (s|min)/.test(await page.innerText(".alarm")), "since when, by the gateway's clock");
+    await please("limit its bytes, too");
+    await until(async () => /ends in|no end/.test(await page.innerText("main")), "the live change");
+    await page.route("**/v1/topics?**", async (route) => {
+      await new Promise((resolve) => setTimeout(resolve, 3000));
+      await route.continue().catch(() => {});
+    });
+    await page.click("#nav a[href='/topics']");
+    await page.waitForSelector("main[aria-busy]"); // a screen that waits for its answer says so
+    await page.fill("#search", "order.cre");
+    await until(async () => (await page.innerText(".tools")).includes("1 of"), "the search, late");
+    await page.click("#nav a[href='/brokers']");
+    await until(async () => (await page.innerText("h1")) === "Brokers and listeners", "another screen, while an answer is on its way");
+    await clean(page);
+  },
+
   async addresses_and_size() {
     const sum = (page, field) => page.evaluate(`performance.getEntriesByType("resource").filter((each) => each.name.includes("/dashboard/")).reduce((sum, each) => sum + each.${field}, 0)`);
     // A page that never comes to load the other screens' modules, however long the machine takes for the first.

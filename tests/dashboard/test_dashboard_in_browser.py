@@ -308,7 +308,8 @@ def test_what_changes_nothing(shared_world: World, scenario: str, record_propert
     [
         "change_a_limit", "lost_race", "keyboard_alone", "quotas_and_candidates", "lost_race_of_quotas", "configuration", "log_level",
         "tokens", "close_a_connection", "address_of_the_form", "undo_later", "presets", "scale_of_a_flood", "never_seen", "roll_back",
-        "held_topic", "names_in_lists", "act_on_the_culprit",
+        "held_topic", "names_in_lists", "act_on_the_culprit", "left_while_applying",
+        "wrong_clock_and_slow_port",
     ],
 )  # fmt: skip
 def test_what_changes_something(world: World, scenario: str, record_property: Any) -> None:

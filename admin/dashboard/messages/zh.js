@@ -48,7 +48,7 @@ export default {
   preview_wait: "这里将显示修改的效果预览。", preview_same: "没有任何变化。", would_have_refused: "若已生效，最近 {time}内会拒绝 {of} 条消息中的 {n} 条。", topics_affected: "影响 {n} 个主题",
   apply: "应用", apply_for: "应用 {time}", cancel: "取消", take_back: "撤销临时变更", saved: "已保存：{limit} 已生效。", in_force: "已生效：{limit}", undo_to: "撤销：恢复为 {limit}", undo_rule: "撤销：规则重新生效", undone: "已撤销，恢复为之前的状态。",
   taken_back: "已撤销，规则重新生效。", see_history: "查看历史", reason_over: "自 {since} 起超出限额", reason_undo: "在控制台撤销", reason_taken_back: "在控制台撤销临时变更",
-  conflict_title: "其他人先做了修改", conflict_text: "打开之后，此限额已被他人修改。您的修改尚未保存。", conflict_theirs: "当前生效", conflict_yours: "您的修改", keep_theirs: "保留对方的修改", apply_mine: "用我的修改覆盖", go_on_editing: "继续编辑", no_live_change: "没有临时变更。",
+  left_done: "{what}：已生效 {limit}。", left_failed: "{what}：未作任何修改。{error}", conflict_title: "其他人先做了修改", conflict_text: "打开之后，此限额已被他人修改。您的修改尚未保存。", conflict_theirs: "当前生效", conflict_yours: "您的修改", keep_theirs: "保留对方的修改", apply_mine: "用我的修改覆盖", go_on_editing: "继续编辑", no_live_change: "没有临时变更。",
   act: "处理", act_limit: "限制客户端……", act_close: "关闭其连接……", act_title: "仅限制 {client}", act_do: "限制", act_who: "对象", act_where: "范围", act_topic: "此主题", act_all: "所有主题", act_preview: "{who} 最多可发送 {limit}（{topic}）；其他人不受影响。{now}", act_now: "当前有 {refused} 被拒绝，{waiting} 条消息在等待。", act_copy: "复制", act_copied: "已复制。", act_done: "已生效：{who} 限为 {limit}。", act_undo: "撤销此限制", act_close_title: "关闭 {client} 的 {n} 个连接？",
   listener: "监听器", state: "状态", bottleneck: "瓶颈", age: "时长", close: "关闭", sorted_by: "排序", connections_n: "共 {n} 个连接", no_connections: "没有客户端连接。", search_connections: "地址、用户、名称……",
   sort_refused: "拒绝", sort_wait: "等待", sort_backlog: "积压", sort_forwarded: "通过", sort_blocked: "阻塞", sort_age: "时长", sort_name: "编号",
