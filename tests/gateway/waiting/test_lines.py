@@ -29,6 +29,17 @@ def test_lines_that_are_due_take_turns_however_little_room_there_is() -> None:
     assert talk.holds_nothing()
 
 
+def test_each_message_of_a_batch_counts_as_held_until_all_of_it_is_over() -> None:
+    talk = Talk("rocketmq", rule("delay", messages=0))
+    talk.client(
+        rocketmq.send("orders", rocketmq.batch_body(*[b"x"] * 5), code=320, batch=True, opaque=1) + rocketmq.send("orders", b"x", opaque=2)
+    )
+    assert talk.conversation.budget.held_messages == 6
+    for part in talk.conversation.lines.take_due(talk.now + SECOND, 10):
+        talk.conversation.refuse(part)
+    assert talk.holds_nothing()
+
+
 def test_one_request_costs_no_more_where_ten_thousand_lines_are_due() -> None:
     """As an answer that frees a slot takes it: everything that waits for one is due by then."""
     few, many = waiting(50), waiting(10_000)

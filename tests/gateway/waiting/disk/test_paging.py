@@ -220,3 +220,21 @@ def test_tails_are_written_until_it_is_half_and_no_more(tmp_path: Path) -> None:
     assert paging.paged == sum(bool(queue.writing) for queue in queues.queues), "each once"
     queues.work(WRITE)
     queues.disk.close(0)
+
+
+def test_a_batch_counts_as_memory_while_it_is_written_and_while_it_is_read(tmp_path: Path) -> None:
+    """For all queues together, and for its connection while it is on its way to the disk."""
+    queues = Queues(tmp_path)
+    paging, queue, budget = queues.disk.paging, queues.begin(), queues.budgets
+    while not queue.writing:
+        queues.add(0)
+    cost = sum(cost_of(message(number)) for number in range(queues.sent[0]))
+    assert (paging.writing, budget[0].paging_bytes, paging.read_ahead) == (cost, cost, 0)
+    queues.work(WRITE)
+    assert (paging.writing, budget[0].paging_bytes, paging.read_ahead) == (0, 0, 0)
+    assert queue.take() == [], "it is on disk"
+    assert paging.read_ahead == cost
+    queues.work(READ)
+    assert len(queue.take()) == queues.sent[0]
+    assert paging.read_ahead == 0
+    queues.disk.close(0)

@@ -15,7 +15,7 @@ from random import Random
 import pytest
 
 from gateway.pipeline.held_budget import HeldBudget
-from gateway.pipeline.parts import REQUEST, Part
+from gateway.pipeline.parts import BODY, REQUEST, Part
 from gateway.waiting.disk.left_behind import clear_left_behind
 from gateway.waiting.disk.queue import PagedQueue
 from gateway.waiting.disk.queue_files import SEGMENT_BYTES
@@ -122,6 +122,15 @@ def test_a_short_burst_never_touches_the_disk(tmp_path: Path) -> None:
     assert bench.holds_nothing()
     assert not (tmp_path / "spool").exists()
     bench.disk.close(0)
+
+
+@pytest.mark.parametrize(("size", "within"), [(0, False), (1, True)])
+def test_what_ends_within_a_frame_is_not_written_before_the_rest_of_it_has_come(bench: Bench, size: int, within: bool) -> None:
+    """`size` of what continues a body: what its frame still lacks."""
+    bench.add(message(0))
+    bench.add(Part(BODY, 1, b"x", 0, 1, KEY, 0, 0, size))
+    bench.queue.write_tail()
+    assert (bench.queue.within_frame, bool(bench.queue.tail)) == (within, within)
 
 
 def test_a_long_one_comes_back_in_order_and_leaves_no_file(bench: Bench) -> None:
