@@ -139,7 +139,7 @@ def used(usage: JSONObject) -> str:
         parts.append(f"{limit(usage['rate_now'])} by the backlog")
     if usage.get("in_flight") is not None:
         parts.append(f"{in_flight(usage)} in flight")
-    parts.append(f"{usage.get('admitted', 0):,} admitted, {usage.get('refused', 0):,} refused, {usage.get('held', 0):,} held")
+    parts.append(f"{usage.get('admitted', 0):,} passed, {usage.get('refused', 0):,} refused, {usage.get('held', 0):,} had to wait")
     if usage.get("shadow_refused"):
         parts.append(f"{usage['shadow_refused']:,} would have been refused (shadow)")
     if usage.get("last_refused"):

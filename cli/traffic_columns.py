@@ -91,6 +91,13 @@ def held_topic(item: dict[str, Any]) -> str | None:
 BOTTLENECKS: Final = {"client": "client does not read", "spool": "spool full or slow"}  # as people read them; the others say it themselves
 
 
+def _state(item: dict[str, Any]) -> object:
+    """In the words of the page: one that passes bytes on as they come, but has messages refused, is not simply running."""
+    if item.get("refused_by") and item.get("state") in {"running", "flow"}:
+        return "refused"
+    return "waiting" if item.get("state") == "throttled" else item.get("state")
+
+
 def _bottleneck(item: dict[str, Any]) -> object:
     return BOTTLENECKS.get(str(item.get("bottleneck")), item.get("bottleneck"))
 
@@ -105,6 +112,7 @@ def _gone(item: dict[str, Any]) -> object:
 CONNECTIONS: Final = shown(
     columns.CONNECTIONS,
     {
+        "state": Special(_state),
         "bottleneck": Special(_bottleneck),
         "topic": Special(held_topic, below=True),
         "client gone s": Special(_gone, below=True),

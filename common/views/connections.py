@@ -78,7 +78,8 @@ class ConnectionView(View, frozen=True, kw_only=True):
     state: Annotated[
         str,
         fact(
-            "running, flow (not read for a moment), throttled (a limit holds messages), client_gone (it has closed, or is gone; what it "
+            "running, flow (not read for a moment), waiting (for a limit; in a pipe and JSON `throttled`), refused (messages of it are; in a "
+            "pipe and JSON `running` or `flow`), client_gone (it has closed, or is gone; what it "
             "had sent still goes on), blocked (by the broker), draining",
             rank=7,
         ),
@@ -116,8 +117,12 @@ class ConnectionView(View, frozen=True, kw_only=True):
         ),
     ] = 0.0
     backlog_to_broker: Annotated[int, fact("", unit="bytes")] = 0
-    held_messages: Annotated[int, fact("messages of it that wait for a limit", unit="messages", title="held", quiet=True, rank=4)] = 0
-    held_bytes: Annotated[int, fact("bytes of the messages that wait for a limit", unit="bytes", title="held bytes", rank=22)] = 0
+    held_messages: Annotated[
+        int, fact("messages of it that wait for a limit", unit="messages", title="held", short="waiting", quiet=True, rank=4)
+    ] = 0
+    held_bytes: Annotated[
+        int, fact("bytes of the messages that wait for a limit", unit="bytes", title="held bytes", short="waiting bytes", rank=22)
+    ] = 0
     spooled_bytes: Annotated[
         int,
         fact(

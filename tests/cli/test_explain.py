@@ -46,7 +46,7 @@ produce per topic: 5/s (burst 10), 1MiB/s (burst 2MiB)  of order-like (limits.ya
   for   orders
   from  override, changed live by ops 2026-11-21T12:00:00.000Z: incident 12
   how   mode enforce, token_bucket, breaker 1s, action reject, reply flow_control, fallback delay
-  now   6.5/s received, 1.5/s refused; 43 % full, breaker closed; 12,345 admitted, 67 refused, 0 held; last over it 2026-11-21 12:00:03
+  now   6.5/s received, 1.5/s refused; 43 % full, breaker closed; 12,345 passed, 67 refused, 0 had to wait; last over it 2026-11-21 12:00:03
   tried 300/s (burst 300): would have refused 412 of 10,300 since 2026-11-21 12:01:00, of 10.0.0.7, 10.0.0.9, 10.0.0.11 and 1 more
   not   all (limits.yaml:3), default, 9/s (burst 9): why
   and 2 more
