@@ -78,8 +78,8 @@ class ConnectionView(View, frozen=True, kw_only=True):
     state: Annotated[
         str,
         fact(
-            "running, flow (not read for a moment), waiting (for a limit; in a pipe and JSON `throttled`), refused (messages of it are; in a "
-            "pipe and JSON `running` or `flow`), client_gone (it has closed, or is gone; what it "
+            "running, flow (not read for a moment), waiting (for a limit; in a pipe and JSON `throttled`), refused (messages of it are; "
+            "in a pipe and JSON `running` or `flow`), client_gone (it has closed, or is gone; what it "
             "had sent still goes on), blocked (by the broker), draining",
             rank=7,
         ),
