@@ -167,12 +167,14 @@ CONNECTIONS: Final = {
 
 LIMITS: Final = {
     "limit_reached": lines(
-        "warning", fields=f"{LIMIT} seconds rate refused delayed waiting retry_after_ms clients client_refused client user operation",
+        "warning",
+        fields=f"{LIMIT} seconds rate refused delayed waiting retry_after_ms clients client_refused client user consumer operation",
         meaning="A bucket is over its limit, `since` then without a pause of two seconds; once, and then once a minute while it lasts. "
         "`seconds`: since the line before; in these `rate`: messages per second offered to it; `refused` and `delayed`; `clients`: how "
-        "many were over it; `client`: the worst, with `client_refused` messages. `waiting`: a topic's messages that wait now."),
+        "many were over it; `client`: the worst, with `client_refused` messages. `waiting`: a topic's messages that wait now. "
+        "`consumer`: the tag of its AMQP consumer, where what is given back is over the limit."),
     "limit_recovered": lines(
-        "info", fields=f"{LIMIT} refused delayed clients client_refused client user operation",
+        "info", fields=f"{LIMIT} refused delayed clients client_refused client user consumer operation",
         meaning="A bucket has not been over its limit for two seconds; `refused` and `delayed` since its first `limit_reached`, `clients` "
         "and `client_refused` since the last."),
     "limits_reached": lines(
