@@ -60,7 +60,6 @@ LEVELS: Final[list[TableColumn]] = [
     column("bytes", "limit.bytes", rank=11, short="byte limit", people=lambda level: byte_limit(level.get("limit"))),
     TableColumn("byte burst", _byte_burst, 20),
     column("concurrent", "limit.concurrent", rank=61),
-    column("cost", "cost", rank=24, people=cost),
     column("action", "action", rank=5),
     column("fallback", "fallback", rank=21),
     column("mode", "mode", rank=6),
@@ -73,6 +72,7 @@ LEVELS: Final[list[TableColumn]] = [
     TableColumn("at", column("", "at").read, 22, people=time_of("at"), whole=True),
     TableColumn("until", column("", "expires").read, 7, people=time_of("expires"), whole=True),
     column("reason", "reason", rank=10),
+    column("cost", "cost", rank=24, people=cost),
 ]
 IN_USE: Final[list[TableColumn]] = [
     column("protocol", "protocol", rank=32),

@@ -39,7 +39,6 @@ RULES: Final[list[TableColumn]] = [
     column("messages", "limit.messages", rank=1, short="limit", people=_limit),
     column("concurrent", "limit.concurrent", rank=60),
     column("bytes", "limit.bytes", rank=12, short="byte limit", people=lambda rule: byte_limit(rule.get("limit"))),
-    column("cost", "cost", rank=15, people=cost),
     column("action", "action", rank=4),
     column("fallback", "fallback", rank=30),
     column("mode", "mode", rank=5),
@@ -50,6 +49,7 @@ RULES: Final[list[TableColumn]] = [
     column("by", "override.by", "live.by", rank=8),
     column("until", "override.expires", "live.expires", rank=7),
     column("reason", "override.reason", "live.reason", rank=11),
+    column("cost", "cost", rank=15, people=cost),
 ]
 
 

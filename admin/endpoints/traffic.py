@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -64,11 +63,14 @@ TOPIC_SORTS: Final = {
 }
 
 
+ENDLESS_S: Final = 1e12  # seconds; of what waits without end: a number that a cursor can name
+
+
 def seconds_to_wait(item: TopicView) -> float:
     """How long a message that comes now will wait: behind those that wait already."""
     account = item.account
     if account is not UNSET and account.state == "waiting":
-        return math.inf if account.last_waits_seconds is None else account.last_waits_seconds
+        return ENDLESS_S if account.last_waits_seconds is None else account.last_waits_seconds
     return (item.wait_ms or 0.0) / 1e3
 
 

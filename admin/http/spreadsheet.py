@@ -180,11 +180,11 @@ LIMITS: Final = (
 RULES: Final = (
     column("rule", "name"), column("match", "match"), column("per", "per"), column("key_words", "routing_key_words"),
     column("messages", "limit.messages"), column("concurrent", "limit.concurrent"), column("bytes", "limit.bytes"),
-    column("cost", "cost"), column("action", "action"), column("fallback", "fallback"), column("mode", "mode"),
+    column("action", "action"), column("fallback", "fallback"), column("mode", "mode"),
     column("would_refuse", "would_refuse"),
     column("candidate", "candidate.messages", "candidate.bytes"), column("origin", "origin"), column("place", "place"),
     column("by", "override.by", "live.by"), column("until", "override.expires", "live.expires"),
-    column("reason", "override.reason", "live.reason"),
+    column("reason", "override.reason", "live.reason"), column("cost", "cost"),
 )  # fmt: skip
 HISTORY: Final = (
     column("revision", "revision"), column("at", "at"), column("by", "by"), column("action", "action"), ("what", _targets),

@@ -38,8 +38,11 @@ def begun_by_place(over: Iterable[OverLimitView]) -> dict[Place, float]:
 
 
 def account_of(item: TopicView, rule: Rule, limit: Limit, since: float | None, received: Sequence[float | None]) -> TopicAccountView:
-    """`limit`: as it is now. `received`: messages of each of the last seconds, the latest last."""
-    rate = None if limit.messages is None else limit.messages.per_second
+    """`limit`: as it is now. `received`: messages of each of the last seconds, the latest last.
+
+    Where the rule counts costs, its rate is none of messages: what passes now stands for it.
+    """
+    rate = None if limit.messages is None else item.forwarded_per_second if rule.cost else limit.messages.per_second
     waiting = item.waiting if is_held(item.waiting, rate) else 0
     enforced = rule.mode == "enforce"
     state = "within"
@@ -47,7 +50,7 @@ def account_of(item: TopicView, rule: Rule, limit: Limit, since: float | None, r
         state = "refused"
     elif enforced and waiting:
         state = "waiting"
-    elif rule.mode == "shadow" and rate is not None and item.received_per_second > rate:
+    elif rule.mode == "shadow" and rate is not None and not rule.cost and item.received_per_second > rate:
         state = "would_refuse"
     last = waiting / rate if waiting and rate else None
     client, user, share = culprit(item, state)

@@ -73,7 +73,8 @@ async def with_limits(
             wait_ms = None if state is None else round(state.wait_ns / 1e6, 3)
             received = gateway.received_lately(item.key(), LOOK_BACK_S) if item.waiting else ()
             account = account_of(item, effective.rule, limit, begun.get(item.key()), received)
-            found.append(replace(item, limit=view, used=used_share(limit, item), wait_ms=wait_ms, account=account))
+            used = None if effective.rule.cost else used_share(limit, item)
+            found.append(replace(item, limit=view, used=used, wait_ms=wait_ms, account=account))
         if at % SLICE_TOPICS == 0:
             await rest_after(started)
             started = trio.current_time()

@@ -13,7 +13,7 @@ from limiter.algorithms.slots import GIVEN_UP
 from limiter.in_flight import Ending, end
 from limiter.keys import Key
 from limiter.limits import NEVER
-from limiter.operations import PRODUCE, WAITING
+from limiter.operations import PRODUCE, REQUEUE, WAITING
 from limiter.request import Request
 
 PLAIN: Final = 0  # not limited: passes, in its place among the parts of its ordering key
@@ -89,6 +89,11 @@ class Part(Request):
         if key is None or key.operation in WAITING:
             return True
         return self.copies is not None and rule is not None and PRODUCE not in rule.match.operations()
+
+    def gives_back(self) -> bool:
+        """Whether a consumer gives it back to its queue or group."""
+        key, copies = self.key, self.copies
+        return (key is not None and key.operation == REQUEUE) or (copies is not None and copies[0].operation == REQUEUE)
 
     def copy_out(self) -> None:
         """Keep only the part's own bytes, so that holding it does not keep a whole read alive."""

@@ -263,7 +263,7 @@ def judge_shadows(request: Request, buckets: list[Bucket], now: int, costs: dict
     size: int = request.size
     for bucket in buckets:
         if bucket.shadow:
-            if bucket.rule.reason_against(request.size, request.copies is not None) != FIT:
+            if bucket.rule.reason_against(request.size, has_copies(request)) != FIT:
                 bucket.count_unfit(request.passed * request.messages, now)
                 request.shadow_refused = request.passed
                 continue

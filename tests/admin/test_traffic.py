@@ -195,6 +195,15 @@ async def test_by_wait_those_come_first_whose_last_message_waits_longest(api: Co
     assert (await asked_topics(api, "sort=wait"))[0] == ["long", "short", "calm"]
 
 
+async def test_a_page_that_ends_with_what_waits_without_end_has_a_next_one(api: Control) -> None:
+    api.gateway.seen_topics = [seen("stopped", waiting=400), seen("calm", received_per_second=1.0)]
+    await api.ask("PUT", "/v1/limits/rocketmq/stopped?force=1", {"messages": "0/s", "action": "delay"})
+    first = (await api.ask("GET", "/v1/topics?sort=wait&limit=1")).json()
+    assert [item["topic"] for item in first["items"]] == ["stopped"]
+    rest = await api.ask("GET", f"/v1/topics?sort=wait&limit=1&cursor={first['next']}")
+    assert (rest.status, [item["topic"] for item in rest.json()["items"]]) == (200, ["calm"])
+
+
 @pytest.mark.parametrize(
     ("words", "found"),
     [

@@ -124,7 +124,7 @@ class HeldSends(Lines):
 
     def keep(self, line: Line, part: Part, due: int, *, blocking: bool = False) -> None:
         rule = part.rule
-        if rule is not None and rule.backoff_ns is not None and part.again:
+        if rule is not None and rule.backoff_ns is not None and part.again and part.gives_back():
             due = min(due + line.pause(rule.backoff_ns), part.deadline)
         super().keep(line, part, due, blocking=blocking)
 

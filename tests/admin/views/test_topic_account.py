@@ -10,6 +10,7 @@ from admin.views.topic_account import account_of, begun_by_place, first_waited
 from common.views.limits import OverLimitView
 from common.views.topics import RefusedClientView, TopicAccountView, TopicView
 from limiter.limits import Limit, Rate
+from limiter.rules.cost import Cost
 from limiter.rules.rule_set import Match, Rule
 from support.admin.admin_client import Control
 
@@ -23,13 +24,18 @@ def client(address: str, waiting: int = 0, refused: float = 0.0, user: str | Non
 
 
 def told(
-    action: str = "delay", received: list[float | None] | None = None, limit: Limit = LIMIT, mode: str = "enforce", **more: Any
+    action: str = "delay",
+    received: list[float | None] | None = None,
+    limit: Limit = LIMIT,
+    mode: str = "enforce",
+    cost: Cost | None = None,
+    **more: Any,
 ) -> Any:
     item: dict[str, Any] = {
         "protocol": "amqp", "topic": "%2F/bills/bill", "operation": "produce", "received_per_second": 60.0, "forwarded_per_second": 30.0,
         "refused_per_second": 0.0, "waiting": 0, "clients": [], **more,
     }  # fmt: skip
-    rule = Rule("bills", Match(protocol="amqp"), limit=limit, action=action, mode=mode)
+    rule = Rule("bills", Match(protocol="amqp"), limit=limit, action=action, mode=mode, cost=cost)
     return account_of(TopicView(**item), rule, limit, SINCE, received or [])
 
 
@@ -62,6 +68,12 @@ def test_what_is_refused_is_of_the_client_with_most_refusals() -> None:
 )
 def test_why_nothing_is_refused(action: str, more: dict[str, Any], because: str) -> None:
     assert told(action, **more).unrefused_because == because
+
+
+def test_where_a_rule_counts_costs_what_passes_stands_for_its_rate() -> None:
+    found = told(waiting=300, cost=Cost(step=4096), forwarded_per_second=30.0)
+    assert (found.state, found.last_waits_seconds) == ("waiting", 10.0)
+    assert told(mode="shadow", cost=Cost(step=4096), received_per_second=500.0).state == "within", "its messages are not what it counts"
 
 
 def test_at_0_a_second_the_last_waits_without_end() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from limiter.judge import Judge
 from limiter.keys import Key
 from limiter.limits import NEVER, SECOND, Limit, Rate
+from limiter.operations import REQUEUE
 from limiter.request import Request
 from limiter.rules.rule import FIT, HAS_COPIES, TOO_LARGE, Match, Rule, RuleError
 from support.models.asking import judge_of, key_of
@@ -81,6 +82,14 @@ def test_a_rule_may_refuse_what_names_copies(topic: str, copies: list[str]) -> N
     assert refused.rule is not None
     assert (refused.passed, refused.unfit, refused.rule.name, refused.wait_ns) == (0, HAS_COPIES, "none", NEVER)
     assert ask(judge, "free", "other").passed == 1
+
+
+def test_what_is_given_back_is_no_copy_in_shadow_mode_either() -> None:
+    judge = judge_of(Rule("none", Match(topic="a"), copies="refuse", mode="shadow"))
+    request = Request(key_of(judge, "a"), 1, 1, 0)
+    request.copies = [key_of(judge, "a", operation=REQUEUE)]
+    judge.decide([request], NOW)
+    assert request.shadow_refused == 0
 
 
 def test_in_shadow_mode_it_passes_and_is_counted() -> None:

@@ -194,6 +194,16 @@ def test_a_backoff_makes_a_loop_pause_longer_and_longer() -> None:
     assert len(split_frames(told(talk))) == 2, "when nothing waits, the pauses begin anew"
 
 
+def test_a_backoff_pauses_nothing_but_what_is_given_back() -> None:
+    rate = Limit(messages=Rate(10), messages_burst=1)
+    both = Rule("both", Match(operation=("produce", REQUEUE)), per="client", limit=rate, action="delay", backoff_ns=SECOND)
+    talk = Talk("rocketmq", both)
+    talk.client(b"".join(send(opaque=opaque) for opaque in range(5)))
+    assert len(split_frames(told(talk))) == 1
+    talk.wait(400 * MS)
+    assert len(split_frames(told(talk))) == 4, "a publisher is in no loop"
+
+
 @pytest.mark.parametrize(
     ("match", "per", "limited"),
     [
