@@ -35,6 +35,20 @@ def test_what_passes_goes_on_and_the_rest_is_refused_in_the_order_it_came() -> N
     assert desk.handler.refusals.total == 17
 
 
+def test_what_a_limit_held_before_another_spools_it_waits_on_in_memory() -> None:
+    """It has begun to wait where nothing pages, which is told as the time that it has waited since."""
+    desk, part = Desk("delay"), Desk("delay").part()
+    desk.settle(part)
+    assert (held_since(part), part.find_paged_at()) == (NOW, 0)
+    part.rule = Desk("spool").rule
+    desk.settle(part, now=NOW + MS)
+    assert (held_since(part), part.find_paged_at()) == (NOW, 0)
+    fresh = desk.part()
+    fresh.rule = part.rule
+    desk.settle(fresh, now=NOW + MS)
+    assert (held_since(fresh), fresh.find_paged_at()) == (0, NOW + MS)
+
+
 def test_every_message_is_handled_once_when_it_is_judged_first() -> None:
     """What was held has been paid for when it was read."""
     desk = Desk()

@@ -251,6 +251,22 @@ def test_threads_that_cannot_be_started_are_tried_again_with_the_next_job(tmp_pa
     assert not list((tmp_path / "spool").iterdir())
 
 
+def test_a_disk_that_stays_full_is_tried_again_until_the_end_and_does_not_keep_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = WaitingDisk(tmp_path / "spool", 1 << 20, 1 << 20)
+    tries: list[int] = []
+
+    def pwrite(descriptor: int, data: memoryview, at: int) -> int:
+        tries.append(at)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("gateway.waiting.disk.waiting_disk.os.pwrite", pwrite)
+    disk.submit(Job(None, WRITE, "1", parts=[Part(REQUEST, 1, b"x", 0, 1)]))
+    wait_until(lambda: len(tries) >= 2, within=HANG_S, what="a second try")
+    disk.close(HANG_S)
+    assert not list((tmp_path / "spool").iterdir()), "its thread has ended, and its files are gone"
+    assert len(tries) < 1_000, "there are pauses between two"
+
+
 def test_a_disk_that_hangs_does_not_keep_the_end_and_its_files_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = WaitingDisk(tmp_path / "spool", 1 << 20, 1 << 20)
     begun, goes_on = threading.Event(), threading.Event()
