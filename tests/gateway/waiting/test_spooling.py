@@ -255,6 +255,24 @@ def test_what_blocks_its_client_does_so_when_its_turn_comes_and_not_for_good(dis
     assert (client.waiting(), budget.blocking, client.talk.to_broker) == ((0, 0), 0, b"".join(said))
 
 
+def test_a_frame_that_comes_in_pieces_is_not_parted_by_the_disk(disk: WaitingDisk) -> None:
+    """As one of 400 kB does, which nobody holds until it is whole: it began to wait in memory, and there the rest of it goes."""
+    talk = Talk("amqp", spools(1, max_age_ns=None), disk=disk)
+    talk.client(amqp.greeting(channels=(1,), frame_max=1 << 20))
+    talk.broker(amqp.broker_start() + amqp.method(0, commands.Connection.Tune(2047, 1 << 20, 60)))
+    talk.broker(amqp.method(0, commands.Connection.OpenOk()) + amqp.opened(1))
+    talk.to_broker = b""
+    sizes = (100, 100, 400_000, 100)
+    said = b"".join(amqp.publish(1, "orders", bytes([number]) * size, cut=1 << 19) for number, size in enumerate(sizes))
+    for at in range(0, len(said), 90_000):
+        talk.client(said[at : at + 90_000])
+    for _ in range(45):
+        talk.work()
+        talk.wait(SECOND // 10)
+    assert talk.to_broker == said
+    assert disk.waiting.messages == 0
+
+
 def test_what_comes_next_is_read_before_it_is_asked_for(disk: WaitingDisk) -> None:
     client = Client("amqp", disk, spools(10, max_age_ns=None))
     client.send(*range(60))
