@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from limiter.quota_snapshot import Snapshot, SnapshotError, dump, load
 from spark_jobs.days import Day, yesterday
-from spark_jobs.errors import EnvironmentFaultError, InsufficientInputError
+from spark_jobs.errors import EnvironmentFaultError, InsufficientInputError, NeedsSparkError
 from spark_jobs.log.exclusions import Exclusion
-from spark_jobs.method.pins import read_pins
+from spark_jobs.method.pins import Pin, read_pins
 from spark_jobs.parameters import Parameters
 from spark_jobs.report.words import pluralise
-from spark_jobs.session import spark_session
-from spark_jobs.sizing import UNKNOWN_BYTES, conf_options, lines_bytes, memory_option
+from spark_jobs.session import local_cores, spark_session
+from spark_jobs.sizing import PLAIN_BYTES, UNKNOWN_BYTES, conf_options, lines_bytes, memory_option
 from spark_jobs.storage.choice import storage_for
 from spark_jobs.storage.failures import of_spark
 from spark_jobs.storage.location import Location
 from spark_jobs.storage.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 OK: Final = 0
 FAILED: Final = 1
@@ -92,6 +96,10 @@ class Places(NamedTuple):
     previous: Location | None
     pins: Location | None
 
+    @property
+    def are_local(self) -> bool:
+        return all(each is None or each.is_local for each in self)
+
     @staticmethod
     def of(
         log: Path | str, state: Path | str, output: Path | str, previous: Path | str | None = None, pins: Path | str | None = None
@@ -117,6 +125,11 @@ class Asked(NamedTuple):
     driver_memory: str | None
     conf: dict[str, str]
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing was asked of Spark, or that only Spark knows."""
+        return not self.exclusions and not self.conf and self.driver_memory is None
+
 
 def _compute(places: Places, asked: Asked, master: str | None) -> str:
     date = asked.date
@@ -129,32 +142,54 @@ def _compute(places: Places, asked: Asked, master: str | None) -> str:
         known = f"{pluralise(len(files), 'file')}, {sum(size for _, size in files) / 1e6:.1f} MB of log"
     else:
         known = f"the log is at {places.log}"
+    if log_bytes <= PLAIN_BYTES and asked.is_plain and places.are_local and does_without_spark(master):
+        try:
+            print(f"{date}: {known}", file=sys.stderr)
+            return _night(None, places, asked, before, pins)
+        except NeedsSparkError as error:
+            known = str(error)
     print(f"{date}: {known}; Spark takes half a minute before it reads", file=sys.stderr)
     with spark_session(master, log_bytes=log_bytes, driver_memory=asked.driver_memory, conf=asked.conf) as spark:
-        from spark_jobs.compute import Job, compute_quotas
-        from spark_jobs.state.state import State
-
         try:
-            if places.previous is not None and before is None:
-                before = _load(places.previous, storage_for(places.previous, spark))
-            state = State(places.state, storage_for(places.state, spark))
-            if places.pins is not None and pins is None:
-                pins = read_pins(storage_for(places.pins, spark).read(places.pins))
-            log = storage_for(places.log, spark)
-            job = Job(
-                places.log, log, state, date, asked.parameters, before, asked.computed_at, code_version(),
-                asked.allow_partial, asked.exclusions, pins or (),
-            )  # fmt: skip
-            snapshot, day = compute_quotas(spark, job)
-            data = dump(snapshot)
-            storage_for(places.output, spark).write(places.output, data)
-            said = snapshot.night.get("remarks")
-            for sentence in said if isinstance(said, list) else []:
-                print(f"sluice: {sentence}", file=sys.stderr)
+            return _night(spark, places, asked, before, pins)
         except Exception as error:
             if type(error).__module__.partition(".")[0] not in {"pyspark", "py4j"}:
                 raise
             raise of_spark(error, (places.log, places.state, places.output)) from error
+
+
+def does_without_spark(master: str | None) -> bool:
+    """Whether a small day is read without Spark: on a local master, where no JVM runs yet. Where a package is missing Spark says so."""
+    try:
+        import pyarrow  # noqa: F401
+        from pyspark.sql import SparkSession
+    except ImportError:
+        return False
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # as `session.spark_session`
+    return master is not None and local_cores(master) is not None and not submitted and SparkSession.getActiveSession() is None
+
+
+def _night(spark: SparkSession | None, places: Places, asked: Asked, before: Snapshot | None, pins: Sequence[Pin] | None) -> str:
+    """`before` and `pins` are read here where they are not yet."""
+    from spark_jobs.compute import Job, compute_quotas
+    from spark_jobs.state.state import State
+
+    date = asked.date
+    if places.previous is not None and before is None:
+        before = _load(places.previous, storage_for(places.previous, spark))
+    state = State(places.state, storage_for(places.state, spark))
+    if places.pins is not None and pins is None:
+        pins = read_pins(storage_for(places.pins, spark).read(places.pins))
+    job = Job(
+        places.log, storage_for(places.log, spark), state, date, asked.parameters, before, asked.computed_at, code_version(),
+        asked.allow_partial, asked.exclusions, pins or (),
+    )  # fmt: skip
+    snapshot, day = compute_quotas(spark, job)
+    data = dump(snapshot)
+    storage_for(places.output, spark).write(places.output, data)
+    said = snapshot.night.get("remarks")
+    for sentence in said if isinstance(said, list) else []:
+        print(f"sluice: {sentence}", file=sys.stderr)
     return (
         f"{date}: {day.rows} lines in {len(day.inputs)} files, {day.corrupt} corrupt, {day.stray} of another day, {day.duplicates} twice, "
         f"{day.missing_lines} missing, "

@@ -58,10 +58,10 @@ class Job:
     pins: Sequence[Pin] = ()
 
 
-def compute_quotas(spark: SparkSession, job: Job) -> tuple[Snapshot, Manifest]:
+def compute_quotas(spark: SparkSession | None, job: Job) -> tuple[Snapshot, Manifest]:
     """The snapshot of the night after `job.date`, and the published manifest of that day.
 
-    Raises InsufficientInputError; then nothing but the corrupt lines was written.
+    Raises InsufficientInputError; then nothing but the corrupt lines was written. `spark` and NeedsSparkError: as `day.learn_day`.
     """
     parameters, state = job.parameters, job.state
     day = Day(job.date, parameters.time_zone)
@@ -94,7 +94,7 @@ def compute_quotas(spark: SparkSession, job: Job) -> tuple[Snapshot, Manifest]:
     return result.snapshot, published
 
 
-def _topics(spark: SparkSession, folders: list[Location]) -> pa.Table:
+def _topics(spark: SparkSession | None, folders: list[Location]) -> pa.Table:
     """The rows of the remembered days without their loss surfaces, which are nine tenths of the bytes."""
     schema = pa.schema([each for each in TOPICS if each.name not in {"losses", "first_step"}])
     return read_arrow(spark, "topics", schema, TOPICS_SCHEMA, folders).sort_by(_ORDER)
@@ -103,11 +103,11 @@ def _topics(spark: SparkSession, folders: list[Location]) -> pa.Table:
 _ORDER = [("day", "ascending"), ("protocol", "ascending"), ("topic", "ascending"), ("dimension", "ascending")]
 
 
-def _outcomes(spark: SparkSession, folders: list[Location]) -> pa.Table:
+def _outcomes(spark: SparkSession | None, folders: list[Location]) -> pa.Table:
     return read_arrow(spark, "outcomes", OUTCOMES, OUTCOMES_SCHEMA, folders)
 
 
-def _without_rates_of_tonight(spark: SparkSession, job: Job, before: Manifest | None) -> Snapshot | None:
+def _without_rates_of_tonight(spark: SparkSession | None, job: Job, before: Manifest | None) -> Snapshot | None:
     """What was live before this night was first computed: a night that took its own quotas for the live ones would move twice.
 
     `job.previous` with the rates and bursts of the day's own outcomes; without those (the state was removed) as it is.

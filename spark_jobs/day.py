@@ -1,4 +1,4 @@
-"""The log of a day → the state of the day: the part of the job that needs Spark, as one page.
+"""The log of a day → the state of the day: the part of the job that may need Spark, as one page.
 
     files_of ─► read_rows ─► once on disk ─┬─► count: files, faults, duplicates, gateways' seconds ─► refused, or complete
                                            └─► (once) ─► usage: topic and second ─► topic_day.rows ─► table `topics`
@@ -6,12 +6,13 @@
 Lines are parsed once and kept on the workers' disks as narrow rows (some 12 bytes each), because the two passes over them need a quarter
 of the time that parsing takes: 5 M lines took 90 CPU-s so, 95 with a staged Parquet file, and parsing twice would take 116 (2 cores,
 2026-11).
-Spark parses again what is lost with a worker. Nothing is visible until the caller publishes the manifest (`state.State.publish`).
+Spark parses again what is lost with a worker. A small day on this machine is read in this process, without Spark (`log.plain`). Nothing is
+visible until the caller publishes the manifest (`state.State.publish`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from spark_jobs.errors import InsufficientInputError
 from spark_jobs.log import completeness
 from spark_jobs.log.files import files_of
 from spark_jobs.log.parse import corrupt_lines
+from spark_jobs.log.plain import plain_day
 from spark_jobs.log.read import COMPACTED, read_lines, read_rows
 from spark_jobs.log.sequence import count, once
 from spark_jobs.log.unchanged import unchanged
@@ -33,6 +35,10 @@ from spark_jobs.state.manifest import Manifest
 from spark_jobs.state.state import write_table
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
     from pyspark.sql import DataFrame, SparkSession
 
     from spark_jobs.days import Day
@@ -69,46 +75,76 @@ class DayTask:
     storm_share_ppm: int = 10_000
 
 
-def learn_day(spark: SparkSession, task: DayTask) -> Manifest:
+def learn_day(spark: SparkSession | None, task: DayTask) -> Manifest:
     """Write the table `topics` of the day into a staged data folder and return the day's manifest, which is not published.
 
-    Raises InsufficientInputError where the log is absent, too damaged, or lacks a gateway of the newest day; then nothing but the corrupt
+    `spark` None: a small day of a local log and state, without it. Raises NeedsSparkError where such a day is not plain;
+    InsufficientInputError where the log is absent, too damaged, or lacks a gateway of the newest day; then nothing but the corrupt
     lines was written.
     """
     with unchanged(task.log):
-        return _learn_day(spark, task)
+        files = files_of(task.log, task.day.partitions, task.log_storage)
+        return _learn_plain(task, files) if spark is None else _learn_by_spark(spark, task, files)
 
 
-def _learn_day(spark: SparkSession, task: DayTask) -> Manifest:
-    day, state = task.day, task.state
-    files = files_of(task.log, day.partitions, task.log_storage)
+def _learn_plain(task: DayTask, files: Sequence[LogFile]) -> Manifest:
+    found = plain_day(files, task.day)
+
+    def write(observed: NDArray[np.bool_], staged: Location) -> None:
+        found.write(_made(staged), task.day, observed, task.storm_share_ppm)
+
+    return _learned(task, files, found.counts, None, write)
+
+
+def _learn_by_spark(spark: SparkSession, task: DayTask, files: Sequence[LogFile]) -> Manifest:
+    day = task.day
     rows = read_rows(spark, files, day).persist(StorageLevel.DISK_ONLY)
-    try:
-        counts = count(rows, day)
-        manifest = _manifest(task, files, counts)
-        aside = _keep_corrupt(spark, task, files, counts)
-        _refuse_damage(task, manifest, aside)
-        before = state.before(day.date, completeness.LOOK_BACK_DAYS)
-        expected = completeness.missing(manifest.gateways, day, before[-1] if before else None)
-        missing = set(expected)
-        if task.tolerance.allow_partial:
-            missing |= completeness.still_missing(manifest.gateways, before)
-        else:
-            completeness.refuse_missing(expected, day.date)
-        observed = completeness.observed(counts.gateways, day)
-        good = once(rows.where("fault is null"), counts.repeated)
-        staged = state.stage(day.date)
+
+    def write(observed: NDArray[np.bool_], staged: Location) -> None:
         few = lines_bytes((file.name, file.size) for file in files) <= FEW_BYTES
+        good = once(rows.where("fault is null"), counts.repeated)
         learn = partial(topics_of_day, good, day, observed, task.exclusions, task.storm_share_ppm, few=few)
         if staged.is_local and local_cores(spark.sparkContext.master or "") is not None:  # the workers see this machine's files
-            folder = staged.child("topics").local
-            folder.mkdir(parents=True)
-            learn(folder=folder).collect()
+            learn(folder=_made(staged)).collect()
         else:
             write_table(learn(), "topics", TOPICS, staged)
+
+    try:
+        counts = count(rows, day)
+        return _learned(task, files, counts, _corrupt(spark, task, files, counts), write)
     finally:
         rows.unpersist()
+
+
+def _learned(
+    task: DayTask,
+    files: Sequence[LogFile],
+    counts: Counts,
+    corrupt: DataFrame | None,
+    write: Callable[[NDArray[np.bool_], Location], None],
+) -> Manifest:
+    """Refuse the day, or have its table written. `corrupt`: lines to keep aside."""
+    day, state = task.day, task.state
+    manifest = _manifest(task, files, counts)
+    aside = state.keep_corrupt(corrupt, day.date)
+    _refuse_damage(task, manifest, aside)
+    before = state.before(day.date, completeness.LOOK_BACK_DAYS)
+    expected = completeness.missing(manifest.gateways, day, before[-1] if before else None)
+    missing = set(expected)
+    if task.tolerance.allow_partial:
+        missing |= completeness.still_missing(manifest.gateways, before)
+    else:
+        completeness.refuse_missing(expected, day.date)
+    staged = state.stage(day.date)
+    write(completeness.observed(counts.gateways, day), staged)
     return replace(manifest, data=staged.name, missing_gateways=sorted(missing))
+
+
+def _made(staged: Location) -> Path:
+    """The folder of the table `topics`."""
+    folder = staged.child("topics").local
+    folder.mkdir(parents=True)
+    return folder
 
 
 def _manifest(task: DayTask, files: Sequence[LogFile], counts: Counts) -> Manifest:
@@ -142,12 +178,11 @@ def _manifest(task: DayTask, files: Sequence[LogFile], counts: Counts) -> Manife
     )
 
 
-def _keep_corrupt(spark: SparkSession, task: DayTask, files: Sequence[LogFile], counts: Counts) -> Location:
-    """Keep the corrupt lines aside, by reading their files a second time; returns their folder."""
+def _corrupt(spark: SparkSession, task: DayTask, files: Sequence[LogFile], counts: Counts) -> DataFrame | None:
+    """The corrupt lines, by reading their files a second time; None: there are none."""
     damaged = {task.log.relative(url) for url, each in counts.files.items() if each.corrupt}
     again = [file for file in files if file.name in damaged and file.form != COMPACTED]
-    lines: DataFrame | None = corrupt_lines(read_lines(spark, again), task.day).coalesce(1) if again else None
-    return task.state.keep_corrupt(lines, task.day.date)
+    return corrupt_lines(read_lines(spark, again), task.day).coalesce(1) if again else None
 
 
 def _refuse_damage(task: DayTask, manifest: Manifest, aside: Location) -> None:

@@ -9,3 +9,7 @@ class InsufficientInputError(Exception):
 
 class EnvironmentFaultError(Exception):
     """A program or package that the job needs is not installed; the message names it."""
+
+
+class NeedsSparkError(Exception):
+    """A small day has something that is not plain; the text says what. It is read again, with Spark."""

@@ -58,7 +58,7 @@ def judged_days(state: State, snapshot: Snapshot, live: Snapshot, day: Day, spar
     found = []
     for manifest in state.before(day.before(-1).date, DAYS):
         if manifest.zone == day.zone:
-            rows = read_arrow(spark, "topics", COLUMNS, TOPICS_SCHEMA, [state.data(manifest)])  # type: ignore[arg-type]  # unused where it is local
+            rows = read_arrow(spark, "topics", COLUMNS, TOPICS_SCHEMA, [state.data(manifest)])
             found.append(judged_day(manifest.date, rows, snapshot, live))
     return found
 

@@ -94,7 +94,7 @@ def _fault(day: Day, no_json: Column | None) -> Column:
         "not coalesce(heartbeat, false) and (protocol is null or topic is null or operation is null or messages is null or bytes is null)"
     )
     ranges = [f"not coalesce({name}, 0L) between 0L and {MAX_COUNT}L" for name in COUNTS]
-    first, last = _hours(day.start, day.end)
+    first, last = hours_of(day.start, day.end)
     checks: Sequence[tuple[Column, str]] = (
         *([(no_json, "json")] if no_json is not None else []),
         (F.col("v") != 1, "version"),
@@ -110,6 +110,6 @@ def _fault(day: Day, no_json: Column | None) -> Column:
     return fault
 
 
-def _hours(start: int, end: int) -> tuple[int, int]:
+def hours_of(start: int, end: int) -> tuple[int, int]:
     """The hours of UTC that [start, end) overlaps, in epoch s, end exclusive."""
     return start - start % HOUR_S, -(-end // HOUR_S) * HOUR_S

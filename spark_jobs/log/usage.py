@@ -72,7 +72,7 @@ def topics_of_day(
     With `folder`, which is there and which the workers see, they write the table into it, and what is returned has only a number of rows:
     20,000 loss surfaces through Java would make it load and compile its own writer.
     """
-    make = _TopicRows(day, observed, exclusions, storm_share_ppm, quota_topics(), few=few)
+    make = TopicRows(day, observed, exclusions, storm_share_ppm, quota_topics(), few=few)
     if few:
         stream = lines(rows, exclusions).repartition(*KEY).sortWithinPartitions(PLACE)
     else:
@@ -109,7 +109,7 @@ def usage(rows: DataFrame, exclusions: Sequence[Exclusion] = ()) -> DataFrame:
     return seconds.withColumn("gateway", F.lit(None).cast("string")).select(order).unionAll(of_gateways.select(order))
 
 
-class _TopicRows:
+class TopicRows:
     """The function for mapInArrow: usage of whole topics, sorted → rows of the table. It runs on the workers, which may lack `limiter`."""
 
     def __init__(
@@ -128,6 +128,7 @@ class _TopicRows:
         self.storm_share_ppm = storm_share_ppm
         self.can_have_quota = can_have_quota  # made outside: this class is sent by value, with what its methods name
         self.few = few  # the stream is of `lines`, not of `usage`
+        self.schema = TOPICS_ARROW
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for table in self.tables(batches):
@@ -162,10 +163,9 @@ class _TopicRows:
 class _Written:
     """The function for mapInArrow that writes what `make` makes of a partition as a file of `folder`, and yields the number of its rows."""
 
-    def __init__(self, make: _TopicRows, folder: str) -> None:
+    def __init__(self, make: TopicRows, folder: str) -> None:
         self.make = make
         self.folder = folder
-        self.schema = TOPICS_ARROW
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyarrow.parquet import ParquetWriter
@@ -174,7 +174,7 @@ class _Written:
         task = TaskContext.get()
         assert task is not None, "runs on a worker"
         count = 0
-        with ParquetWriter(f"{self.folder}/part-{task.partitionId():05}.parquet", self.schema) as file:
+        with ParquetWriter(f"{self.folder}/part-{task.partitionId():05}.parquet", self.make.schema) as file:
             for table in self.make.tables(batches):
                 count += table.num_rows
                 file.write_table(table)

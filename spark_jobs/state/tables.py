@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PART: Final = "part-00000.parquet"
 
 
-def read_arrow(spark: SparkSession, table: str, schema: pa.Schema, of_spark: StructType, folders: Sequence[Location]) -> pa.Table:
+def read_arrow(spark: SparkSession | None, table: str, schema: pa.Schema, of_spark: StructType, folders: Sequence[Location]) -> pa.Table:
     """The columns of `schema` of all rows in those data folders; `of_spark` is the schema of the whole table.
 
     Raises InsufficientInputError where a folder that a manifest names is gone, OSError where a file cannot be read.
@@ -32,12 +32,14 @@ def read_arrow(spark: SparkSession, table: str, schema: pa.Schema, of_spark: Str
         return schema.empty_table()
     if all(folder.is_local for folder in folders):
         return pa.concat_tables([_read_local(folder.child(table), schema) for folder in folders])
+    assert spark is not None, "None is for what is on this machine"
     return read_table(spark, table, of_spark, list(folders)).select(*schema.names).toArrow().cast(schema)
 
 
-def write_arrow(spark: SparkSession, rows: pa.Table, table: str, of_spark: StructType, staged: Location) -> None:
+def write_arrow(spark: SparkSession | None, rows: pa.Table, table: str, of_spark: StructType, staged: Location) -> None:
     """Write `rows` as a table of a staged data folder."""
     if not staged.is_local:
+        assert spark is not None, "None is for what is on this machine"
         write_by_spark(spark, rows, table, of_spark, staged)
         return
     from pyarrow.parquet import write_table as write_parquet

@@ -51,6 +51,7 @@ def test_an_interrupt_ends_java_and_says_one_line(tmp_path: Path, reached: str, 
     log.run({"orders": steady(100)}, seconds=range(600), seed=1)
     log.write()
     words = ["quotas", "compute", "--log", "log", "--date", DAY, "--state", "state", "-o", "quotas.json", "--master", "local[1]"]
+    words += ["--conf", "spark.ui.enabled=false"]  # with a setting of Spark it is never left out
     started = subprocess.Popen(
         [sys.executable, "-m", "cli", *words],
         cwd=tmp_path,

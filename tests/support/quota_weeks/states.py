@@ -29,7 +29,7 @@ def keep_day(folder: Path, date: str, rates: dict[str, float], **manifest: Any) 
     state, day = state_at(folder), Day(date)
     staged = state.stage(date)
     topics = [topic_seconds(name, day, np.full(SECONDS, rate)) for name, rate in rates.items()]
-    write_arrow(None, rows(topics, day, 86_400), "topics", TOPICS_SCHEMA, staged)  # type: ignore[arg-type]  # none is needed here
+    write_arrow(None, rows(topics, day, 86_400), "topics", TOPICS_SCHEMA, staged)
     counts = dict.fromkeys(("rows", "corrupt", "stray", "duplicates", "missing_lines"), 0)
     facts: dict[str, Any] = {"date": date, "code": "test", "fingerprint": "", "zone": "UTC", **counts, **manifest}
     state.publish(Manifest(**facts, data=staged.path.rpartition("/")[2], observed_seconds=86_400, start=day.start, end=day.end))

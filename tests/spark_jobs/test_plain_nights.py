@@ -1,0 +1,159 @@
+"""Small nights without Spark: what they write is what Spark writes, byte for byte, and a day that is not plain is left to Spark."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from spark_jobs import commands
+from spark_jobs.commands import compute
+from spark_jobs.days import Day
+from spark_jobs.errors import NeedsSparkError
+from spark_jobs.log.files import files_of
+from spark_jobs.log.plain import plain_day
+from spark_jobs.schemas import TOPICS as TOPICS_SCHEMA
+from spark_jobs.state.state import State
+from spark_jobs.state.tables import read_arrow
+from spark_jobs.state.topic_day import TOPICS
+from spark_jobs.storage.local import LocalStorage
+from spark_jobs.storage.location import Location
+from support.access_logs import SyntheticLog, bursts, sparse, steady
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DATES = ("2026-11-18", "2026-11-19", "2026-11-20")
+LOADS = {
+    "orders": steady(100), "audit": bursts(5, 400, every=30), "rare": sparse(3, every=50), "%2F/orders/x": steady(30), "TBW102": steady(7),
+}  # fmt: skip
+NOW = "2026-11-21T01:00:00Z"
+Spoil = Callable[[SyntheticLog], None]
+
+
+def write(folder: Path, date: str, *, gateways: tuple[str, ...] = ("g1", "g2"), spoil: Spoil | None = None) -> None:
+    for gateway in gateways:
+        log = SyntheticLog(folder, date, gateway)
+        log.run(LOADS, range(3540, 3660), seed=int(date[-2:]), limit=300)
+        if spoil is not None:
+            spoil(log)
+        log.write()
+
+
+def nights(folder: Path, name: str, log: Path) -> list[bytes]:
+    """Three nights, each with the snapshot before as the live one."""
+    found: list[bytes] = []
+    for date in DATES:
+        output = folder / f"{name}-{date}.json"
+        more: dict[str, Any] = {"previous": folder / f"{name}-{DATES[len(found) - 1]}.json"} if found else {}
+        assert compute(log, date, folder / name, output, now=NOW, min_active_days=1, **more) == 0
+        found.append(output.read_bytes())
+    return found
+
+
+def topics(folder: Path, date: str) -> tuple[pa.Table, dict[str, Any]]:
+    """The table of a day, sorted, and its manifest but for the name of its data folder."""
+    state = State(Location.of("state", folder), LocalStorage())
+    manifest = state.manifest(date)
+    assert manifest is not None
+    table = read_arrow(None, "topics", TOPICS, TOPICS_SCHEMA, [state.data(manifest)])
+    facts = json.loads(next(folder.glob(f"dt={date}/manifest.json")).read_text())
+    facts.pop("data")
+    return table.sort_by([("topic", "ascending"), ("dimension", "ascending")]), facts
+
+
+@contextmanager
+def no_session(*_: object, **__: object) -> Iterator[None]:
+    raise AssertionError("Spark is not asked")
+    yield
+
+
+@pytest.mark.spark
+def test_a_small_night_is_the_same_with_spark_and_without_byte_for_byte(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for date in DATES:
+        write(tmp_path / "log", date)
+    by_spark = nights(tmp_path, "by-spark", tmp_path / "log")
+    monkeypatch.setattr(commands, "does_without_spark", lambda _: True)
+    monkeypatch.setattr(commands, "spark_session", no_session)
+    plain = nights(tmp_path, "plain", tmp_path / "log")
+    assert plain == by_spark
+    assert b'"orders"' in plain[-1]
+    for date in DATES:
+        (one, facts), (other, other_facts) = topics(tmp_path / "plain", date), topics(tmp_path / "by-spark", date)
+        assert one.equals(other)
+        assert facts == other_facts
+
+
+def test_a_small_night_needs_no_java(tmp_path: Path) -> None:
+    write(tmp_path / "log", DATES[0])
+    job = "import sys; from spark_jobs.commands import compute; sys.exit(compute(*sys.argv[1:]))"
+    began = time.monotonic()
+    paths = [str(tmp_path / name) for name in ("log", "state", "quotas.json")]
+    done = subprocess.run(
+        [sys.executable, "-c", job, paths[0], DATES[0], *paths[1:]], env={"PATH": "", "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, (done.stderr, time.monotonic() - began)
+    assert "Spark" not in done.stderr
+    assert (tmp_path / "quotas.json").exists()
+
+
+def torn(log: SyntheticLog) -> None:
+    hour, text = log.texts[-1]
+    log.texts[-1] = (hour, text[:20])
+
+
+def twice(log: SyntheticLog) -> None:
+    log.texts.append(log.texts[5])
+
+
+def changed(**fields: Any) -> Spoil:
+    def spoil(log: SyntheticLog) -> None:
+        hour, text = log.texts[7]
+        log.texts[7] = (hour, json.dumps({**json.loads(text), **fields}))
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (torn, "not plain"), (twice, "came twice"), (changed(messages=-1), "out of range"), (changed(seq=2**60), "out of range"),
+        (changed(v=2), "out of range"), (changed(gateway=None), "lacks something"), (changed(operation=None), "lacks something"),
+        (changed(messages="many"), "not plain"), (changed(bytes=1.5), "not plain"),
+    ],
+)  # fmt: skip
+def test_what_is_not_plain_is_left_to_spark(tmp_path: Path, spoil: Spoil, said: str) -> None:
+    write(tmp_path, DATES[0], gateways=("g1",), spoil=spoil)
+    files = files_of(Location.of("log", tmp_path), Day(DATES[0]).partitions, LocalStorage())
+    with pytest.raises(NeedsSparkError, match=said):
+        plain_day(files, Day(DATES[0]))
+
+
+def test_strays_and_lines_of_the_day_beside_it_are_counted_and_left_out(tmp_path: Path) -> None:
+    write(tmp_path, DATES[0], gateways=("g1",), spoil=changed(ts=1))
+    files = files_of(Location.of("log", tmp_path), Day(DATES[0]).partitions, LocalStorage())
+    found = plain_day(files, Day(DATES[0]))
+    assert sum(each.stray for each in found.counts.files.values()) == 1
+    assert len(found.rows) == sum(each.rows for each in found.counts.files.values()) - 1
+    berlin = Day(DATES[0], "Asia/Kolkata")  # half an hour beside full hours of UTC
+    beside = plain_day(files, berlin)
+    assert len(beside.rows) + sum(each.stray + each.another_day for each in beside.counts.files.values()) == len(found.rows) + 1
+
+
+def test_spark_is_asked_where_it_runs_already_on_a_cluster_and_for_a_large_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    assert not commands.does_without_spark("yarn")
+    assert not commands.does_without_spark(None), "spark-submit brings its own"
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert not commands.does_without_spark("local[*]")
