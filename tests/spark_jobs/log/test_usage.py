@@ -15,7 +15,7 @@ from spark_jobs.days import Day
 from spark_jobs.log import usage
 from spark_jobs.log.exclusions import Exclusion
 from spark_jobs.log.unpack import Unpack
-from spark_jobs.log.usage import PLACE, SHARE, SUMS, _TopicRows, added_up, quota_topics, topic_bounds, whole_topics
+from spark_jobs.log.usage import PLACE, SHARE, SUMS, TopicRows, added_up, quota_topics, topic_bounds, whole_topics
 from spark_jobs.schemas import COUNTS
 from spark_jobs.session import ship_by_value
 
@@ -51,7 +51,7 @@ def test_the_rows_of_each_topic_have_its_sums_and_its_gateways(monkeypatch: pyte
     monkeypatch.setattr(usage, "MIN_ROWS", 30)
     monkeypatch.setattr(usage, "MAX_TOPICS", 2)
     lengths = {"%RETRY%p1": 9, **{f"t{at}": at + 1 for at in range(9)}}
-    make = _TopicRows(DAY, np.ones(DAY.seconds, dtype=np.bool_), (), 10_000, quota_topics())
+    make = TopicRows(DAY, np.ones(DAY.seconds, dtype=np.bool_), (), 10_000, quota_topics())
     rows = [row for batch in make(iter(stream(lengths, 11))) for row in batch.to_pylist()]
     found = {(row["topic"], row["dimension"]): row for row in rows}
     assert len(found) == len(rows) == 18
@@ -99,7 +99,7 @@ print(len(rows), rows[0]["total"], unpack.codec)
 def test_what_runs_on_the_workers_needs_nothing_of_ours_there(tmp_path: Path) -> None:
     ship_by_value()
     exclusion = Exclusion.of("2026-11-20T00:00:00Z/2026-11-20T00:00:05Z:a*")
-    make = _TopicRows(DAY, np.ones(DAY.seconds, dtype=np.bool_), (exclusion,), 10_000, quota_topics())
+    make = TopicRows(DAY, np.ones(DAY.seconds, dtype=np.bool_), (exclusion,), 10_000, quota_topics())
     shipped = cloudpickle.dumps((make, Unpack("gzip"), stream({"t1": 5, "t2": 6}, 3)))  # type: ignore[no-untyped-call]
     done = subprocess.run([sys.executable, "-c", ON_A_WORKER], input=shipped, cwd=tmp_path, capture_output=True, check=False)
     assert (done.stdout.decode().split(), done.stderr.decode()) == (["4", "35", "gzip"], "")
