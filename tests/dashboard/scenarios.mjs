@@ -1206,7 +1206,7 @@ const scenarios = {
     await page.context().close();
     const team = await open({ signIn: "viewer", path: `/t/amqp/${encodeURIComponent(given.topic)}`, dark: true, language: "zh" });
     await team.waitForSelector(".plot canvas");
-    await until(async () => (await team.innerText("main")).includes("正在被限流"), "the verdict, in Chinese");
+    await until(async () => (await team.innerText("main")).includes("正在限流"), "the verdict, in Chinese");
     await team.click("button:has-text('15 分钟')");
     await settled(team);
     await picture(team, "my-topic-zh-dark");
