@@ -38,12 +38,10 @@ def begun_by_place(over: Iterable[OverLimitView]) -> dict[Place, float]:
 
 
 def account_of(item: TopicView, rule: Rule, limit: Limit, since: float | None, received: Sequence[float | None]) -> TopicAccountView:
-    """`limit`: as it is now. `received`: messages of each of the last seconds, the latest last.
-
-    Where the rule counts costs, its rate is none of messages: what passes now stands for it.
-    """
-    rate = None if limit.messages is None else item.forwarded_per_second if rule.cost else limit.messages.per_second
-    waiting = item.waiting if is_held(item.waiting, rate) else 0
+    """`limit`: as it is now. `received`: messages of each of the last seconds, the latest last."""
+    rate = None if limit.messages is None else limit.messages.per_second
+    pace = item.forwarded_per_second if rule.cost else pace_of(item, limit, since)  # a rule's costs are no messages
+    waiting = item.waiting if is_held(item.waiting, pace) else 0
     enforced = rule.mode == "enforce"
     state = "within"
     if enforced and item.refused_per_second > 0:
@@ -52,7 +50,7 @@ def account_of(item: TopicView, rule: Rule, limit: Limit, since: float | None, r
         state = "waiting"
     elif rule.mode == "shadow" and rate is not None and not rule.cost and item.received_per_second > rate:
         state = "would_refuse"
-    last = waiting / rate if waiting and rate else None
+    last = waiting / pace if waiting and pace else None
     client, user, share = culprit(item, state)
     return TopicAccountView(
         state=state,
@@ -75,6 +73,14 @@ def culprit(item: TopicView, state: str) -> tuple[str | None, str | None, float 
     if worst is None or not getattr(worst, number):
         return None, None, None
     return worst.client, worst.user, round(min(1.0, getattr(worst, number) / getattr(item, number)), 4)
+
+
+def pace_of(item: TopicView, limit: Limit, since: float | None) -> float | None:
+    """Messages per second at which those that wait go on: the limit's; where it is one of bytes, as they do now, while it is over."""
+    rate = None if limit.messages is None else limit.messages.per_second
+    if limit.bytes is None or since is None:
+        return rate
+    return item.forwarded_per_second if rate is None else min(rate, item.forwarded_per_second or rate)
 
 
 def is_held(waiting: int, rate: float | None) -> bool:

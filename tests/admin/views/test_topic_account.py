@@ -81,6 +81,13 @@ def test_at_0_a_second_the_last_waits_without_end() -> None:
     assert (found.state, found.last_waits_seconds, found.first_waited_seconds) == ("waiting", None, 3.0)
 
 
+def test_a_limit_of_bytes_holds_as_many_as_pass_now() -> None:
+    found = told(waiting=600, limit=Limit(bytes=Rate(1000)))
+    assert (found.state, found.last_waits_seconds) == ("waiting", 20.0)
+    both = told(waiting=600, limit=Limit(messages=Rate(100), bytes=Rate(1000)))
+    assert both.last_waits_seconds == 20.0
+
+
 def test_what_is_on_its_way_is_not_held() -> None:
     assert told(waiting=2) == TopicAccountView(state="within")
 
