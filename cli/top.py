@@ -269,7 +269,8 @@ def topic_lines(item: dict[str, Any], width: int) -> Iterator[str]:
     yield f"sluice why {item['protocol']} {words}"
     if account.get("client"):
         rate = max(1, int((limit.get("messages_per_second") or 2) / 2))
-        yield f"sluice limits set client {account['client']} --messages {rate}/s --for 1h --reason '...'"
+        operation = "" if item["operation"] == "produce" else f" --operation {item['operation']}"
+        yield f"sluice limits set client {account['client']}{operation} --messages {rate}/s --for 1h --reason '...'"
 
 
 def connection_lines(item: dict[str, Any], width: int) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import { ask, get } from "./api.js";
 import { confirmation } from "./confirm.js";
 import { h } from "./dom.js";
+import { lasting, restored } from "./edit.js";
 import * as f from "./format.js";
 import { button, field, given, input, problem, say, select } from "./parts.js";
 import { partOf, segment } from "./router.js";
@@ -11,6 +12,7 @@ import { t } from "./text.js";
 
 const TIMES = ["30m", "2h", "8h", "1d", ""];
 const WAIT_MS = 250; // before a preview, while somebody types
+const RULE_NAME = 60; // characters of a rule's name
 
 const word = (text) => (/^[\w.:@/+=-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
 
@@ -20,6 +22,9 @@ function matchOf({ protocol, topic }) {
   const [vhost, exchange, key] = topic.split("/").map((part) => partOf(decodeURIComponent(part)));
   return key === undefined || /[*#?]/.test(`${vhost}${exchange}${key}`) ? null : { protocol, vhost, exchange, routing_key: key };
 }
+
+/** A short number of a text, so that two long names whose beginnings are alike are two rules. */
+const hash = (text) => [...text].reduce((sum, char) => (Math.imul(sum, 31) + char.codePointAt(0)) >>> 0, 7).toString(36);
 
 /** Actions on a client of a topic. `current()`: {now, refresh}, what the screen knows. view() draws questions and what was done. */
 export function culpritActions(item, current) {
@@ -33,15 +38,20 @@ export function culpritActions(item, current) {
     const form = { who: "client", where: match ? "topic" : "all", messages: `${Math.max(1, Math.floor((rate || 2) / 2))}/s`, time: "30m" };
     const job = { preview: null, errors: new Map(), timer: 0, asked: 0 };
     const thing = () => (form.who === "user" ? user : client);
-    const name = () => `limit ${thing()} on ${f.topicName(item)}`.replace(/[^\w.-]+/g, "-").slice(0, 60);
+    const operation = item.operation === "produce" ? "" : item.operation;
+    const name = () => {
+      const whole = `limit ${thing()} on ${f.topicName(item)}${operation && ` ${operation}`}`;
+      const plain = whole.replace(/[^\w.-]+/g, "-");
+      return plain.length > RULE_NAME ? `${plain.slice(0, RULE_NAME - 8)}-${hash(whole)}` : plain;
+    };
     const request = () => {
       const body = { expires: form.time || null, reason: null };
-      if (form.where === "all") return ["PATCH", `/v1/limits/${form.who}/${segment(thing())}`, { ...body, messages: form.messages, mode: "enforce" }];
+      if (form.where === "all") return ["PATCH", `/v1/limits/${operation && `${operation}/`}${form.who}/${segment(thing())}`, { ...body, messages: form.messages, mode: "enforce" }];
       return ["PUT", `/v1/rules/${segment(name())}`, { ...body, match: { ...match, operation: item.operation, [form.who]: thing() }, per: form.who, limit: { messages: form.messages }, position: "first" }];
     };
     const command = () => {
       const last = [`--messages ${word(form.messages)}`, form.time && `--for ${form.time}`, "--reason '...'"].filter(Boolean).join(" ");
-      if (form.where === "all") return `sluice limits set ${form.who} ${word(thing())} ${last}`;
+      if (form.where === "all") return `sluice limits set ${form.who} ${word(thing())} ${operation && `--operation ${operation} `}${last}`;
       const [, , { match: all, per }] = request();
       return `sluice rules add ${word(name())} ${Object.entries(all).map(([key, value]) => `--match ${word(`${key}=${value}`)}`).join(" ")} --per ${per} ${last}`;
     };
@@ -78,8 +88,9 @@ export function culpritActions(item, current) {
           h("p", { class: "command" }, h("code", null, command()), " ", navigator.clipboard && button(t("act_copy"), () => navigator.clipboard.writeText(command()).then(() => say(t("act_copied")), () => {}), { class: "small" })))),
       run: async (reason) => {
         const [method, path, body] = request();
+        const before = form.where === "all" ? (await get(path)).override : null;
         await ask(method, `${path}?force=1`, { body: { ...body, reason: reason || null } });
-        done = { path, text: t("act_done", { who: thing(), limit: form.messages }) };
+        done = { path, before: lasting(before), text: t("act_done", { who: thing(), limit: form.messages }) };
         say(done.text);
         current().refresh();
       },
@@ -97,7 +108,9 @@ export function culpritActions(item, current) {
 
   async function takeBack() {
     try {
-      await ask("DELETE", `${done.path}?force=1`);
+      const { path, before } = done;
+      if (before) await ask("PUT", `${path}?force=1`, { body: { ...restored(before), reason: before.reason || t("reason_undo") } });
+      else await ask("DELETE", `${path}?force=1`);
       done = null;
       error = null;
       say(t("taken_back"));

@@ -208,8 +208,7 @@ export function editor(item, path, { open, current, refresh }) {
     const { before, after } = job.done;
     const etag = job.done.etag || (await etagOf(after));
     if (!etag) return null;
-    const was = Object.fromEntries(Object.entries(before || {}).filter(([name, value]) => RESTORED.includes(name) && value !== null && value !== ""));
-    const saved = before ? await ask("PUT", path, { body: { ...was, reason: was.reason || t("reason_undo") }, etag }) : await ask("DELETE", path, { etag, reason: t("reason_undo") });
+    const saved = before ? await ask("PUT", path, { body: { ...restored(before), reason: before.reason || t("reason_undo") }, etag }) : await ask("DELETE", path, { etag, reason: t("reason_undo") });
     say(t("undone"));
     return { ...job.done, etag: saved.etag, undone: true, restored: saved.body.override?.at };
   });
@@ -353,5 +352,7 @@ export function editor(item, path, { open, current, refresh }) {
 
 const FIELDS = ["messages", "bytes", "mode", "expires", "reason"];
 /** A live change that was before another one, unless it has ended since. */
-const lasting = (override) => (override && !(override.expires && new Date(override.expires) <= new Date()) ? override : null);
+/** What a change had said, to be said again. */
+export const restored = (before) => Object.fromEntries(Object.entries(before).filter(([name, value]) => RESTORED.includes(name) && value !== null && value !== ""));
+export const lasting = (override) => (override && !(override.expires && new Date(override.expires) <= new Date()) ? override : null);
 const limitOf = (override) => [override?.messages, override?.bytes].filter(Boolean).join(" · ") || "–";

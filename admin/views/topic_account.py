@@ -102,7 +102,7 @@ def first_waited(waiting: int, received: Sequence[float | None]) -> float | None
 
 def reason_not_refused(item: TopicView, rule: Rule, last_s: float | None) -> str:
     if item.operation != "produce":
-        return "consume"
+        return "requeue" if item.operation == "requeue" else "consume"
     if rule.action not in {"delay", "reject"}:
         return rule.action
     if rule.action == "delay" and last_s is not None and last_s * 1e9 <= rule.max_delay_ns:

@@ -84,7 +84,7 @@ class TopicAccountView(View, frozen=True, kw_only=True):
         str | None,
         fact(
             "why nothing is refused: no_confirms (a publisher that cannot be told), one_way (the same of RocketMQ), delay (its turn comes "
-            "in time), block, spool, consume"
+            "in time), block, spool, consume, requeue"
         ),
     ] = None
 

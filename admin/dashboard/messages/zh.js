@@ -17,7 +17,7 @@ export default {
   received: "收到", passed: "通过", waiting: "等待中", refused: "拒绝", added_p99: "附加延迟 p99", loop_lag: "循环延迟", memory: "内存", limit: "限额",
   alarms: "需要关注", all_calm: "没有消息被拒绝，一切正常。", and_more: "还有 {n} 项",
   alarm_over: "超出限额{whose}已 {since}：{rate}/s，限额 {limit}{does}{who}", account_refused: "拒绝 {share}", account_waiting: "{n} 条等待中{first}，最后一条需等待 {last}；{because}", first_waited: "，最早的已等待 {time}", account_would_refuse: "{limit} 仅为试运行：超出部分照常通过，只计数", account_refused_word: "正在限流", account_waiting_word: "正在等待", account_would_refuse_word: "仅计数",
-  because_no_confirms: "发布方未启用 confirm，因此不拒绝", because_one_way: "单向发送没有应答，因此不拒绝", because_delay: "很快轮到，因此不拒绝", because_block: "不拒绝：期间不读取该连接", because_spool: "不拒绝：暂存在网关磁盘上", because_consume: "投递从不被拒绝", ends_refused: "流入不超过 {limit} 时结束。", ends_waiting: "停止流入后 {last}结束，调高限额则更快。", ends_never: "不会自行结束：限额不放行任何消息。",
+  because_no_confirms: "发布方未启用 confirm，因此不拒绝", because_one_way: "单向发送没有应答，因此不拒绝", because_delay: "很快轮到，因此不拒绝", because_block: "不拒绝：期间不读取该连接", because_spool: "不拒绝：暂存在网关磁盘上", because_consume: "投递从不被拒绝", because_requeue: "退回的消息从不被拒绝", ends_refused: "流入不超过 {limit} 时结束。", ends_waiting: "停止流入后 {last}结束，调高限额则更快。", ends_never: "不会自行结束：限额不放行任何消息。",
   alarm_who: " · 其中 {client}{user} 占 {share}", alarm_live: "{by} 已临时限为 {limit}，至 {at}", alarm_live_on: "{by} 已临时限为 {limit}，长期有效",
   broker_blocks: "{listener}：Broker 在 {n} 个连接上发出 connection.blocked", memory_step: "内存紧张：{doing}", lag_high: "网关事件循环延迟 {lag}", fleet: "集群 {name}：{n} 个网关共享限额",
   not_ready_because: "未就绪：{reason}", broker_unreachable: "{listener}：无法连接 Broker {upstream}。{error}", broker_busy: "{listener}：Broker 报告繁忙（{what}）",

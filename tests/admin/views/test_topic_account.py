@@ -64,6 +64,7 @@ def test_what_is_refused_is_of_the_client_with_most_refusals() -> None:
         ("spool", {"waiting": 40}, "spool"),
         ("block", {"waiting": 40}, "block"),
         ("reject", {"waiting": 40, "operation": "consume"}, "consume"),
+        ("reject", {"waiting": 40, "operation": "requeue"}, "requeue"),
     ],
 )
 def test_why_nothing_is_refused(action: str, more: dict[str, Any], because: str) -> None:
