@@ -14,7 +14,7 @@ BECAUSE: Final = {  # why nothing is refused; the same sentences as admin/dashbo
     "block": "nothing is refused: the connection is not read meanwhile",
     "spool": "nothing is refused: they wait on the gateway's disk",
     "consume": "deliveries are never refused",
-    "requeue": "what consumers give back is never refused",
+    "requeue": "what is given back is never refused",
 }
 
 
