@@ -19,14 +19,14 @@ DEFAULTS = Parameters()
 
 def decided(
     base: Any, mean: Any = 10.0, k: float = 2.0, dimension: str = "messages", live: Any = NO, family: str = "quota", days: int = 10,
-    parameters: Parameters = DEFAULTS, **remembered: Any,
+    parameters: Parameters = DEFAULTS, pinned: Floats | None = None, **remembered: Any,
 ) -> Decided:  # fmt: skip
     """Of topics with this `base` per second and the same `mean` on each of `days` days. Their level is half of their base."""
     bases: Floats = np.atleast_1d(np.asarray(base, np.float64))
     means = np.broadcast_to(np.asarray(mean, np.float64).reshape(-1, 1), (len(bases), days)) if np.ndim(mean) < 2 else np.asarray(mean)
     shaped = Shape(bases, bases / 2, np.full(len(bases), 2.0))
     of_live = np.broadcast_to(np.asarray(live, np.float64), bases.shape)
-    return decide(memory_of(means, **remembered), dimension, k, family, of_live, np.full(len(bases), NO), parameters, shaped)
+    return decide(memory_of(means, **remembered), dimension, k, family, of_live, np.full(len(bases), NO), parameters, shaped, pinned)
 
 
 def test_a_quota_is_k_times_its_base_and_its_burst_ten_seconds_of_it() -> None:
@@ -68,6 +68,12 @@ def test_another_rule_publishes_its_proportions_at_the_reserve_of_the_method() -
     np.testing.assert_allclose(found.wanted, [20, 60])
     idle = decided([30.0, 10.0], np.array([[10.0] * 10, [10.0] * 9 + [0.0]]), family="yesterday_max")
     np.testing.assert_allclose(idle.wanted, [80, 1 / 60])
+
+
+def test_a_rate_that_a_person_has_set_comes_off_the_capacity_first() -> None:
+    shared = Parameters(capacity_messages=40)
+    assert decided([30.0, 30.0], parameters=shared).rates.tolist() == pytest.approx([20, 20])
+    assert decided([30.0, 30.0], parameters=shared, pinned=np.array([NO, 35.0])).rates[0] == pytest.approx(5)
 
 
 def test_a_capacity_is_shared_by_the_level() -> None:

@@ -41,3 +41,16 @@ def test_the_ceiling_is_above_no_rail_and_no_floor(floor: float) -> None:
     wanted, live, week_ago = np.array([500.0]), np.array([400.0]), np.array([NO])
     found = on_rails(wanted, live, week_ago, np.array([False]), np.array([floor]), 300, Parameters())
     assert found.rates[0] == 300
+
+
+def test_a_quota_at_either_bound_of_its_hysteresis_stays_as_it_is() -> None:
+    def of(live: float) -> tuple[float, bool, float, float]:
+        found = on_rails(np.array([100.0]), np.array([live]), np.array([NO]), np.array([False]), np.array([1.0]), 0, Parameters())
+        return float(found.rates[0]), bool(found.kept[0]), float(found.lower[0]), float(found.upper[0])
+
+    _, _, lower, upper = of(100.0)
+    assert lower < 100 < upper
+    for bound in (lower, upper):
+        assert of(bound)[:2] == (bound, True)
+    for beyond in (np.nextafter(lower, 0), np.nextafter(upper, np.inf)):
+        assert not of(float(beyond))[1]
