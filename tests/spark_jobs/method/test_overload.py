@@ -61,10 +61,10 @@ def test_of_a_topic_without_jobs_nothing_is_said() -> None:
 
 
 def test_a_topic_without_jobs_says_nothing_of_the_others() -> None:
-    """It has no jobs whose rates are alike, nor any that are not."""
-    busy = {"busy": jobs([200.0] * 4, 60)}
-    alone = sufficient(remembered([busy] * 3))
-    beside = sufficient(remembered([busy | {"even": np.ones(SECONDS, np.int64)}] * 3))
+    """It has no jobs whose rates are alike, nor any that are not. Of two days alone the fleet's say much."""
+    busy = {"busy": jobs([200.0] * 10, 100)}
+    alone = sufficient(remembered([busy] * 2))
+    beside = sufficient(remembered([busy | {"even": np.ones(SECONDS, np.int64)}] * 2))
     assert beside[0] == pytest.approx(alone[0], rel=0.03)
 
 
