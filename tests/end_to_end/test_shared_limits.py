@@ -1,0 +1,82 @@
+"""Rates of every algorithm over three workers, and over two gateways with a real Redis, for half a minute before a real RabbitMQ.
+
+They delay, so that something waits at all of them all the time however unevenly a busy machine sends.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from support.brokers.rabbitmq import RabbitMQ
+from support.brokers.redis_server import RedisServer
+from support.clients.programs import go_publish
+from support.gateways import Gateway, StartGateway, amqp_listener
+from support.models.rates import let_through
+from support.processes import wait_until
+
+pytestmark = [pytest.mark.long, pytest.mark.rabbitmq]
+
+RATE = 200
+BEFORE_S = 6.0  # bursts are spent, and what warms up is warm
+WINDOW_S = 30.0
+ALGORITHMS = ("token_bucket", "pacing", "warm_up")
+
+
+def rules() -> list[dict[str, object]]:
+    return [
+        {
+            "name": algorithm, "match": {"protocol": "amqp", "routing_key": f"shared-{algorithm}"}, "limit": {"messages": f"{RATE}/s"},
+            "algorithm": algorithm, "action": "delay", "max_delay": "2s", **({"warm_up": {"over": "2s"}} if algorithm == "warm_up" else {}),
+        }
+        for algorithm in ALGORITHMS
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path / "redis") as server:
+        yield server
+
+
+def assert_accurate(algorithm: str, begun: Mapping[int, int], passed: Mapping[int, int]) -> None:
+    """Within 2 % of what the limit lets pass of what was offered, from BEFORE_S on; by slots of a tenth of a second.
+
+    Where a busy machine stood still for a while and offered too little, the burst has come back meanwhile and may pass once more.
+    """
+    first = min(begun) + int(10 * BEFORE_S)
+    window = range(first, first + int(10 * WINDOW_S))
+    offered = {slot: begun.get(slot, 0) for slot in window}
+    at_least = let_through(offered, RATE, RATE) - RATE  # without the burst, which is spent
+    in_all = sum(passed.get(slot, 0) for slot in window)
+    paused = any(sum(offered[slot + more] for more in range(10)) < RATE for slot in window[::10])
+    assert 0.98 * at_least <= in_all <= 1.02 * RATE * WINDOW_S + (RATE if paused else 0), algorithm
+    assert at_least >= 0.8 * RATE * WINDOW_S, "the flood was none"
+
+
+@pytest.mark.parametrize(("gateways", "workers"), [(1, 3), (2, 1)], ids=["three workers", "two gateways"])
+def test_rates_at_rabbitmq(rabbitmq: RabbitMQ, start_gateway: StartGateway, redis_server: RedisServer, gateways: int, workers: int) -> None:
+    own = {"name": "one-of-some", "state_directory": "state", "workers": workers}
+    more = {"fleet": {"redis": {"url": redis_server.url, "name": "accuracy", "timeout": "200ms"}}} if gateways > 1 else {}
+    listener = amqp_listener(f"127.0.0.1:{rabbitmq.port}")
+    running: list[Gateway] = [start_gateway([listener], rules(), gateway=own, **more) for _ in range(gateways)]
+    if gateways > 1:
+        wait_until(
+            lambda: all(each.get("/v1/status")["fleet"]["gateways"] == gateways for each in running), within=15, what="all in the fleet"
+        )
+    twice = RATE / 3  # messages a second and connection: in all twice the limit
+    flags = {"connections": 6 // gateways, "seconds": BEFORE_S + WINDOW_S + 2, "rate": twice}
+    floods = {
+        algorithm: [go_publish(each.amqp_url(), "", f"shared-{algorithm}", f"{algorithm}{n}", **flags) for n, each in enumerate(running)]
+        for algorithm in ALGORITHMS
+    }
+    for algorithm, some in floods.items():
+        offered, passed = Counter[int](), Counter[int]()
+        for flood in some:
+            published = flood.result()
+            offered.update(published.begun_per_100ms)
+            passed.update(published.acked_per_100ms)
+        assert_accurate(algorithm, offered, passed)
