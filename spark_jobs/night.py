@@ -30,6 +30,7 @@ from spark_jobs.method.memory import Floats, Ints, Memory
 from spark_jobs.method.outcomes import PUBLISHED, contenders, outcomes
 from spark_jobs.method.peakiness import shape
 from spark_jobs.method.pins import Pin, pinned_rates, remarks
+from spark_jobs.method.promise import promise
 from spark_jobs.method.quotas import Told, kept, quotas_of
 from spark_jobs.method.remember import keys_of, only_refused, remember
 from spark_jobs.parameters import Parameters
@@ -77,6 +78,7 @@ def compute_night(night: Night) -> Result:
     )  # fmt: skip
     told: dict[str, Told] = {}
     fleet: dict[str, Any] = {}
+    promised: dict[str, JSON] = {}
     tables: list[pa.Table] = []
     for dimension in DIMENSIONS:
         memory = remember(
@@ -92,6 +94,7 @@ def compute_night(night: Night) -> Result:
         evidence = [guard.Evidence(each.get("rules", {}), each.get("topics", 1.0)) for each in [*history, judged]]
         family = guard.choose(evidence)
         fleet[dimension] = {**judged, "k": k, "family": family, "evidence": round(guard.weight_of(evidence), 1)}
+        promised[dimension] = _promised([*history, judged])
         past = History(pa.concat_tables([night.outcomes, rows]), dimension, keys, night.day.date)
         week_ago = past.rates_on(night.day.before(6).date)  # six days before the newest one is a week before the day to come
         pinned, elsewhere = fixed_rates(night, dimension, keys)
@@ -108,7 +111,7 @@ def compute_night(night: Night) -> Result:
         parameters=dict(night.parameters.as_dict()),
         quotas=tuple(quotas),
         date=night.day.date,
-        night=_about(night, fleet, lists),
+        night={**_about(night, fleet, lists), "promise_ppm": promised},
     )
     return Result(snapshot, fleet, pa.concat_tables(tables))
 
@@ -205,6 +208,13 @@ def in_force(previous: Snapshot | None, dimension: str, keys: Sequence[tuple[str
 
 def _judged(facts: Mapping[str, Any]) -> scale.Judged | None:
     return scale.Judged(facts["refused_by_k"], facts["offered"], facts.get("topics", 1.0)) if facts.get("offered") else None
+
+
+def _promised(nights: Sequence[Mapping[str, Any]]) -> JSON:
+    """The range of the share that a month of such nights refuses, in a million; None where that is not known."""
+    known = [(each["realised_ppm"] / 1e6, each["published_offered"]) for each in nights if each.get("published_offered")]
+    found = promise(known)
+    return None if found is None else [float(f"{share * 1e6:.3g}") for share in found]
 
 
 def remarks_on_log(day: Day, days: Sequence[Manifest]) -> list[str]:

@@ -145,6 +145,7 @@ def to_json(found: Digest) -> dict[str, Any]:
         "remarks": list(fleet.remarks),
         "target_refused": fleet.target,
         "realised": dict(fleet.realised),
+        "promise": None if fleet.promise is None else list(fleet.promise),
         "k": dict(fleet.k),
         "evidence": dict(fleet.evidence),
         "topics_with_quota": fleet.topics,

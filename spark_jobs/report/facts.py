@@ -197,3 +197,4 @@ class Fleet:
     has_before: bool
     nights7: Mapping[str, Nights] = field(default_factory=dict)  # dimension -> all topics together
     nights28: Mapping[str, Nights] = field(default_factory=dict)
+    promise: tuple[float, float] | None = None  # shares of the messages: what nine of ten months of such nights refuse

@@ -160,7 +160,13 @@ def read_fleet(snapshot: Snapshot, before: Snapshot | None, topics: tuple[Topic,
         has_before=before is not None,
         nights7={dimension: found for dimension in DIMENSIONS if (found := pooled(topics, dimension, "nights7")) is not None},
         nights28={dimension: found for dimension in DIMENSIONS if (found := pooled(topics, dimension, "nights28")) is not None},
+        promise=_promise(mapping(night.get("promise_ppm")).get("messages")),
     )
+
+
+def _promise(value: object) -> tuple[float, float] | None:
+    ends = [_million(number(each)) for each in value] if isinstance(value, list) else []
+    return (ends[0], ends[1]) if len(ends) == 2 and ends[0] is not None and ends[1] is not None else None
 
 
 def _listed(value: object) -> tuple[tuple[str, str, str], ...] | None:

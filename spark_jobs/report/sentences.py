@@ -149,7 +149,18 @@ def expected_text(fleet: Fleet) -> str:
     )
     meant = "" if fleet.target is None else f"; the target is {share(fleet.target)}"
     found = f"About {share(part)} of the messages{each}, as in the last {name.replace('last day', 'day')}{meant}."
-    return f"{found} {careful_text(fleet)}".rstrip()
+    return " ".join(each for each in (found, promise_text(fleet), careful_text(fleet)) if each)
+
+
+def promise_text(fleet: Fleet) -> str:
+    """The range that nine of ten such months refuse, and where the target is no promise: where that goes beyond CAREFUL times it."""
+    if fleet.promise is None:
+        return ""
+    low, high = fleet.promise
+    found = f"Nine of ten such months refuse {share(low)} to {share(high)}."
+    if fleet.target is None or (low >= fleet.target / CAREFUL and high <= CAREFUL * fleet.target):
+        return found
+    return f"{found} The target is aimed at, and that range is what these topics let anybody promise."
 
 
 def careful_text(fleet: Fleet) -> str:

@@ -122,6 +122,24 @@ def test_what_will_be_refused_names_the_topics_and_their_hours() -> None:
     assert json.loads(found["report.json"])["topics"][0]["messages"]["refused_hours"] == busy
 
 
+@pytest.mark.parametrize(
+    ("promise", "said"),
+    [
+        ([500, 2000], "Nine of ten such months refuse 0.05 % to 0.2 %."),
+        ([50, 5000], "Nine of ten such months refuse 0.005 % to 0.5 %. The target is aimed at, and that range is what these topics let"),
+    ],
+)
+def test_the_report_promises_the_range_that_it_can(promise: list[int], said: str) -> None:
+    quota = Quota("rocketmq", "a", messages=(5, 50), evidence=night_of(1400, [5] * 24))
+    night: Any = {"target_refused_ppm": 1000, "promise_ppm": {"messages": promise, "bytes": None}}
+    found = texts(Snapshot("2026-11-21T00:00:00Z", "x", quotas=(quota,), night=night))
+    for name in ("report.html", "report.md"):
+        text = found[name].partition(QUESTIONS[1])[2].partition(QUESTIONS[2])[0]
+        assert said in text
+        assert ("is aimed at" in text) is ("is aimed at" in said)
+    assert json.loads(found["report.json"])["promise"] == [each / 1e6 for each in promise]
+
+
 def test_a_missed_target_is_red_over_every_horizon_that_is_shown() -> None:
     """findings.md 8, 6: a green 0.066 % over 7 nights stood above an unmarked 1.46 % over 28."""
     evidence = night_of(460, [])
