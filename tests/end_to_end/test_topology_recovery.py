@@ -1,6 +1,6 @@
 """A client's topology after its broker was restarted, at a limit on declaring: 500 queues are there again, late, and without an error.
 
-Java and aio-pika recover by themselves, Spring AMQP declares its beans anew, and an application on pika does so itself.
+Java, Bunny and aio-pika recover by themselves, Spring AMQP declares its beans anew, and an application on pika does so itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from pika.exceptions import ChannelClosedByBroker
 
 from support.brokers.rabbitmq import RabbitMQ
-from support.clients.probes import PYTHON_LIBRARIES
+from support.clients.probes import PYTHON_LIBRARIES, tool_of_debian
 from support.clients.programs import CLIENTS, Program
 from support.environments import environment
 from support.gateways import Gateway, amqp_listener
@@ -43,6 +43,7 @@ def python(name: str, home: Path) -> list[str]:
 COMMANDS: Final[dict[str, Callable[[Path], list[str]]]] = {
     "pika": lambda home: python("pika", home),
     "aio-pika": lambda home: python("aio_pika", home),
+    "bunny": lambda _: [tool_of_debian("ruby", "ruby-bunny"), str(CLIENTS / "ruby" / "topology.rb")],
     "java": lambda home: java(compiled(CLIENTS / "java" / "amqp", "amqp-client"), "Topology", home),
     "spring": lambda home: java(compiled(CLIENTS / "java" / "spring", "spring-rabbit"), "Topology", home),
 }
