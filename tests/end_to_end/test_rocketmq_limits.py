@@ -30,7 +30,7 @@ RULES: list[dict[str, object]] = [
         "name": "declares",
         "match": {"operation": "declare", "topic": "made-*"},
         "per": "client",
-        "limit": {"messages": "20/s", "burst": {"messages": 1}},
+        "limit": {"messages": "5/s", "burst": {"messages": 1}},
     },
     {
         "name": "searches",
@@ -96,11 +96,11 @@ def answers(rocketmq: RocketMQ, gateway: Gateway, tmp_path_factory: pytest.TempP
         "signed by another": {"send": 5, "topic": "signed", "group": "p", "key": "mill"},
         "of a group": {"send": 5, "topic": "grouped", "group": "night-1"},
         "of another group": {"send": 5, "topic": "grouped", "group": "night-2"},
-        "made one by one": {"admin": "create", "to": rocket, "topic": "made-", "count": 10, "threads": 1},
-        "made at once": {"admin": "create", "to": rocket, "topic": "made-", "count": 80, "threads": 80},
-        "made elsewhere": {"admin": "create", "to": rocket, "topic": "other-", "count": 40, "threads": 1},
+        "made one by one": {"admin": "create", "to": rocket, "topic": "made-", "count": 4, "threads": 1},
+        "made at once": {"admin": "create", "to": rocket, "topic": "made-", "count": 60, "threads": 60},
+        "made elsewhere": {"admin": "create", "to": rocket, "topic": "other-", "count": 4, "threads": 1},
         "searched": {"admin": "time", "to": rocket, "topic": "looked at", "count": 3, "threads": 3},
-        "deleted": {"admin": "delete", "to": rocket, "topic": "made-", "count": 80, "threads": 8},
+        "deleted": {"admin": "delete", "to": rocket, "topic": "made-", "count": 20, "threads": 8},
         "of no such group": {"send": 5, "topic": "grouped", "group": "day"},
     }
     home = tmp_path_factory.mktemp("ask")
@@ -207,14 +207,14 @@ def test_operators_see_the_users_and_groups_that_were_refused(gateway: Gateway) 
 def test_topics_are_created_late_and_what_would_come_too_late_is_refused(answers: Answers) -> None:
     """By the client that mqadmin is, which waits 5 s for an answer."""
     one_by_one = answers["made one by one"]
-    assert (one_by_one["ok"], one_by_one["codes"]) == (10, {})
-    assert one_by_one["ms"] >= 400
+    assert (one_by_one["ok"], one_by_one["codes"]) == (4, {})
+    assert one_by_one["ms"] >= 550
     at_once = answers["made at once"]
     assert set(at_once["codes"]) == {"215"}
-    assert at_once["ok"] + at_once["codes"]["215"] == 80
-    assert 40 <= at_once["ok"] <= 60
-    assert answers["made elsewhere"]["ok"] == 40
-    assert answers["deleted"]["ok"] == 80, "on the same connection, which nobody has closed"
+    assert at_once["ok"] + at_once["codes"]["215"] == 60
+    assert at_once["ok"] >= 10
+    assert answers["made elsewhere"]["ok"] == 4
+    assert answers["deleted"]["ok"] == 20, "on the same connection, which nobody has closed"
 
 
 def test_a_search_is_refused_where_its_turn_is_too_far(answers: Answers) -> None:

@@ -4,11 +4,11 @@ Clients ask a name server where a topic's brokers are and then dial them. Here t
 are opened as brokers become known (`ConversationContext.routes`), so clients need nothing but this name server's address.
 
     client's bytes ── Requests ──► parts ──► outbox            what brokers say (registrations): answered here, never passed on
-                          │ PendingRequests: opaque → may its answer hold a route?
+                          │ PendingRequests: opaque → may its answer hold a route?     over a limit: HeldRequests
     client ◄────────── Answers ◄────────────── name server's bytes
 
-Nothing is limited here: requests cost a name server little, and clients repeat them every 30 s. So no part is a request to the judge, and
-nothing is ever held.
+Only what a rule of its operation limits is a request to the judge (routes are `query`). Over the limit it waits, and is refused when its
+client would give up; all else passes it by.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.pipeline.context import ConversationContext
-from gateway.pipeline.conversation import Conversation
+from gateway.pipeline.conversation import REFUSED, UNABLE, Conversation
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import Part
 from gateway.protocols.nameserver.answers import Answers
+from gateway.protocols.nameserver.held_requests import HeldRequests, LimitedRequest
 from gateway.protocols.nameserver.pending_requests import MAX_PENDING_REQUESTS, PendingRequests
 from gateway.protocols.nameserver.requests import REGISTRATIONS, Requests
-from gateway.protocols.rocketmq.refusals import SYSTEM_BUSY, build_refusals
+from gateway.protocols.rocketmq.origins import Origins, user_text
+from gateway.protocols.rocketmq.refusals import FLOW_CONTROL, SYSTEM_BUSY, build_refusals, remark
 
 NO_PERMISSION: Final = 16
 NOT_HERE: Final = (
@@ -43,7 +45,9 @@ class NameserverConversation(Conversation):
         self.routes = routes
         self.address = f"{context.client}:{context.client_port}"
         self.pending_requests = PendingRequests()
-        self.requests = Requests(self.pending_requests, context.max_frame)
+        self.origins = Origins(context)
+        self.requests = Requests(self.pending_requests, context.max_frame, self.origins)
+        self.lines = HeldRequests(context, self.budget, self.reports, self.pass_on)
         self.answers = Answers(self.pending_requests, routes, self.address, context.max_frame)
         self.need = self.requests.need
         self.has_close_frames = False  # as in `rocketmq/conversation.py`
@@ -63,7 +67,10 @@ class NameserverConversation(Conversation):
             self.need = 1  # requests before the fault pass first; the next call meets the fault again
             return requests.at
         self.need = requests.need
-        self.budget.frame_left = requests.streaming
+        if self.budget.frame_left != requests.streaming:
+            self.budget.frame_left = requests.streaming
+            self.lines.update_due()
+        self.user = user_text(next(reversed(self.origins.by_user), b""))
         self.handshake_done = self.handshake_done or requests.version >= 0
         if not requests.swallowing:
             self._answer()
@@ -82,10 +89,36 @@ class NameserverConversation(Conversation):
                 self.answers.add(build_refusals([opaque], SYSTEM_BUSY, TOO_MANY))
         requests.unanswered = []
         # Replies wait while a frame of a slow name server passes, and count as held: or a client could pile them up.
-        self.budget.held_bytes = self.answers.waiting_bytes
+        self.budget.reply_bytes = self.answers.waiting_bytes
 
     def admit(self, part: Part) -> None:
+        if self.lines.by_name:
+            self.lines.admit(part)
+        else:
+            self.pass_on(part)
+
+    def pass_on(self, part: Part) -> None:
+        """`part` goes on, unless too many of its connection wait for an answer."""
+        if isinstance(part, LimitedRequest) and not part.one_way and not self.pending_requests.ask(part.opaque, part.code):
+            self.reports.give_up(part)
+            self._tell(build_refusals([part.opaque], SYSTEM_BUSY, TOO_MANY))
+            return
         self.outbox.append(part)
+
+    def refuse(self, part: Part) -> int:
+        assert isinstance(part, LimitedRequest)
+        if part.one_way:
+            return UNABLE
+        key, rule = part.key, part.rule
+        assert key is not None
+        code = SYSTEM_BUSY if rule is not None and rule.reply == "system_busy" else FLOW_CONTROL
+        self._tell(build_refusals([part.opaque], code, remark(key.text or key.operation, part.wait_ns)))
+        self.lines.let_go(part)
+        return REFUSED
+
+    def _tell(self, frames: bytes) -> None:
+        self.answers.add(frames)
+        self.budget.reply_bytes = self.answers.waiting_bytes
 
     # ---- name server to client -------------------------------------------------------------------------------------
 
@@ -95,25 +128,26 @@ class NameserverConversation(Conversation):
 
     def take_replies(self) -> bytes:
         taken = self.answers.take()
-        self.budget.held_bytes = self.answers.waiting_bytes
+        self.budget.reply_bytes = self.answers.waiting_bytes
         return taken
 
     # ---- the rest --------------------------------------------------------------------------------------------------
 
     def rules_changed(self) -> None:
-        """No rule is about name servers."""
+        self.origins.renew()
 
     def settled(self) -> bool:
         return not self.pending_requests.open and self.answers.at_boundary()
 
     def ended(self) -> None:
-        """Nothing was taken from the judge."""
+        self.origins.release()
 
     def describe(self) -> dict[str, object]:
         return {
             "language": self.requests.language or None,
             "version": self.requests.version if self.requests.version >= 0 else None,
             "unanswered": len(self.pending_requests.open),
+            "held": self.budget.held_messages,
         }
 
     def __repr__(self) -> str:

@@ -3,6 +3,8 @@
 Requests pass byte for byte, the bodies of large ones as they come. Only those that brokers send (REGISTRATIONS) are held back. A broker
 registered through this listener would be known by an address that its own replicas and every other client of the name server could not
 use, and the addresses in its answers would lead it back here. Their bodies are thrown away as they come, whatever their size.
+
+A request of an operation that a rule limits (`costly_requests.py`) is kept until it is whole, `max_frame` at most: it may have to wait.
 """
 
 from __future__ import annotations
@@ -12,10 +14,14 @@ from typing import Final
 from mypy_extensions import i64
 
 from gateway.pipeline.parts import PLAIN, Part
+from gateway.protocols.nameserver.held_requests import LimitedRequest
 from gateway.protocols.nameserver.pending_requests import PendingRequests
 from gateway.protocols.octets import u16, u32
+from gateway.protocols.rocketmq.costly_requests import OPERATION_OF
 from gateway.protocols.rocketmq.header_ambiguity import unreadable
-from gateway.protocols.rocketmq.headers import JSON, ONE_WAY, RESPONSE, read_fields, signed32
+from gateway.protocols.rocketmq.headers import JSON, ONE_WAY, RESPONSE, read_binary, read_fields, read_json, signed32
+from gateway.protocols.rocketmq.operation_keys import find_operation_key
+from gateway.protocols.rocketmq.origins import Origins
 from gateway.protocols.rocketmq.size_checks import check_header, check_length, header_too_long
 
 PREFIX: Final = 8  # bytes before the header
@@ -32,8 +38,13 @@ REGISTRATIONS: Final[dict[int, str]] = {
 class Requests:
     """Where one client's stream of frames stands."""
 
-    def __init__(self, pending_requests: PendingRequests, max_frame: int) -> None:
+    def __init__(self, pending_requests: PendingRequests, max_frame: int, origins: Origins) -> None:
         self.pending_requests = pending_requests
+        self.origins = origins
+        self.judge = origins.context.judge
+        self.code = 0  # of the request whose header was read last, and what else it says
+        self.opaque = 0
+        self.flag = 0
         self.max_frame = max_frame
         self.need = 4  # bytes that must be there from the first undecoded one to get further
         self.at: i64 = 0  # index of the frame being decoded
@@ -88,8 +99,21 @@ class Requests:
             if there < PREFIX + looked_at:
                 self.need = PREFIX + looked_at
                 return at
+            self._read(data, at + PREFIX, at + PREFIX + looked_at, word >> 24)
+            operation = "" if self.flag & RESPONSE else OPERATION_OF.get(self.code, "")
+            if operation and self.judge.rules.may_limit(operation):
+                if there < 4 + length:
+                    self.need = 4 + length
+                    return at
+                limited = self._limited(data, at, at + PREFIX + header, at + 4 + length, word >> 24, operation)
+                if limited is not None:
+                    left -= 1
+                    at += 4 + length
+                    plain = None
+                    parts.append(limited)
+                    continue
             left -= 1
-            if self._passes(data, at + PREFIX, at + PREFIX + looked_at, word >> 24):
+            if self._passes():
                 self.streaming = 4 + length
             else:
                 self.swallowing = 4 + length
@@ -103,8 +127,16 @@ class Requests:
         plain.complete = self.streaming == 0
         return plain
 
-    def _passes(self, data: bytes, start: i64, end: i64, kind: i64) -> bool:
-        """Whether the request with the header `data[start:end]` goes to the name server."""
+    def _limited(self, data: bytes, at: i64, header_end: i64, end: i64, kind: i64, operation: str) -> LimitedRequest | None:
+        """The whole request `data[at:end]`, for the judge; None: nothing limits it."""
+        header = read_json(data[at + PREFIX : header_end]) if kind == JSON else read_binary(data, at + PREFIX, header_end)
+        key = find_operation_key(self.judge, self.origins.of(header.user), header, operation)
+        if key is None:
+            return None
+        return LimitedRequest(data, at, end, key, self.code, self.opaque, self.flag & ONE_WAY != 0)
+
+    def _read(self, data: bytes, start: i64, end: i64, kind: i64) -> None:
+        """Read the header `data[start:end]`, of a binary one the fixed part."""
         if kind == JSON:
             fields = read_fields(data[start:end])
             code: int = fields.code
@@ -125,15 +157,19 @@ class Requests:
             if self.version < 0:
                 self.language = str(data[start + 2])
                 self.version = u16(data, start + 3)
-        if flag & RESPONSE:
+        self.code, self.opaque, self.flag = code, opaque, flag
+
+    def _passes(self) -> bool:
+        """Whether the request that was read last goes to the name server."""
+        if self.flag & RESPONSE:
             return True
-        one_way = flag & ONE_WAY != 0
-        if code in REGISTRATIONS:
-            self.refused.append(code)
-        elif one_way or self.pending_requests.ask(opaque, code):
+        one_way = self.flag & ONE_WAY != 0
+        if self.code in REGISTRATIONS:
+            self.refused.append(self.code)
+        elif one_way or self.pending_requests.ask(self.opaque, self.code):
             return True
         if not one_way:
-            self.unanswered.append((opaque, code))
+            self.unanswered.append((self.opaque, self.code))
         return False
 
     def __repr__(self) -> str:

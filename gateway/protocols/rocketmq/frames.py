@@ -37,6 +37,7 @@ from gateway.protocols.rocketmq.headers import (
 )
 from gateway.protocols.rocketmq.long_headers import BRACE, HEAD_BYTES, LongHeader, begins_as_other
 from gateway.protocols.rocketmq.membership import HEART_BEAT, MAX_HEARTBEAT_BYTES
+from gateway.protocols.rocketmq.operation_keys import SEPARATOR, find_operation_key
 from gateway.protocols.rocketmq.origins import Origins, binary_client, user_text
 from gateway.protocols.rocketmq.polls.fewer import for_fewer
 from gateway.protocols.rocketmq.polls.polls import Polls
@@ -51,7 +52,6 @@ from limiter.topics import rocketmq_topic
 PREFIX: Final = 8  # bytes before the header
 WHOLE_FRAME_BYTES: Final = 1 << 20  # larger frames are not kept whole; the broker's own limit of a message is 4 MiB: a guess
 PERCENT: Final = 37
-SEPARATOR: Final = b"\xff"  # between topic and group in a raw key: no byte of UTF-8
 
 
 class Frames:
@@ -401,13 +401,7 @@ class Frames:
         if not judge.rules.may_limit(operation):
             return None
         self._claim(header.user)
-        group = header.group.decode(errors="replace").encode()
-        topic = RETRY + group if operation == REQUEUE else header.source.decode(errors="replace").encode()
-        raw = SEPARATOR.join((topic, group, operation.encode()))
-        key = self.origin.keys.get(raw)
-        if key is None:
-            key = judge.key(self.origin, raw, rocketmq_topic(topic), group or None, operation)
-        return key if judge.limited(key) else None
+        return find_operation_key(judge, self.origin, header, operation)
 
     def _new_key(self, header: Header) -> Key:
         """Ask the judge. Names that are not UTF-8 (binary headers only) become what Java makes of them, so a raw key stays unambiguous."""

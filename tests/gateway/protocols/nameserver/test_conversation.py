@@ -11,8 +11,10 @@ from gateway.pipeline.routes import RouteError
 from gateway.protocols.nameserver.conversation import NameserverConversation
 from gateway.protocols.nameserver.pending_requests import MAX_PENDING_REQUESTS
 from gateway.protocols.nameserver.requests import REGISTRATIONS
+from limiter.limits import Limit, Rate
+from limiter.rules.rule_set import Match, Rule
 from support.rocketmq import frames as rocketmq
-from support.wires.conversations import Ports, Talk, bytewise, randomly
+from support.wires.conversations import SECOND, Ports, Talk, bytewise, randomly
 
 ROUTE = b'{"brokerDatas":[{"brokerAddrs":{0:"10.0.0.1:10911",1:"10.0.0.2:10911"},"brokerName":"broker-a","cluster":"c"}],"queueDatas":[]}'
 LED = ROUTE.replace(b"10.0.0.1:10911", b"gateway.example:20911").replace(b"10.0.0.2:10911", b"gateway.example:20912")
@@ -147,14 +149,14 @@ def test_replies_that_wait_count_as_held_so_that_a_client_cannot_pile_them_up() 
     one.client(ask(1, 206))
     one.broker(long[:-1])
     one.client(ask(2, 103))
-    once = one.conversation.budget.held_bytes
+    once = one.conversation.budget.reply_bytes
     one.client(b"".join(ask(opaque, 103) for opaque in range(3, 102)))
     assert once > 200
-    assert one.conversation.budget.held_bytes == pytest.approx(100 * once, rel=0.1)
+    assert one.conversation.budget.reply_bytes == pytest.approx(100 * once, rel=0.1)
     one.broker(long[-1:])
     assert one.to_client.startswith(long)
     assert len(one.to_client) > len(long) + 90 * once
-    assert one.conversation.budget.held_bytes == 0
+    assert one.conversation.budget.reply_bytes == 0
 
 
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
@@ -292,7 +294,7 @@ def test_an_unfinished_request_is_known_so_that_nothing_is_sent_into_it() -> Non
 def test_a_description_names_the_clients_language_and_version() -> None:
     one = talk()
     one.client(ask(1))
-    assert one.conversation.describe() == {"language": "JAVA", "version": 479, "unanswered": 1}
+    assert one.conversation.describe() == {"language": "JAVA", "version": 479, "unanswered": 1, "held": 0}
     assert isinstance(one.conversation, NameserverConversation)
     assert one.conversation.handshake_done
 
@@ -358,3 +360,68 @@ def test_a_length_that_cannot_be_is_seen_in_its_four_bytes_however_they_come() -
         one = talk()
         with pytest.raises(ProtocolError, match="announced a frame of 4294967295 bytes"):
             one.broker(answer(9) + b"\xff" * 4, [answer(9), *chunks])
+
+
+# ---- limits ------------------------------------------------------------------------------------------------------------------
+
+
+def routes_limited(messages: int = 10) -> Rule:
+    rate = Limit(messages=Rate(messages), messages_burst=1)
+    return Rule("routes", Match(operation="query", topic="orders"), per="client", limit=rate)
+
+
+def limited_talk(messages: int = 10) -> Talk:
+    return Talk("rocketmq-nameserver", routes_limited(messages))
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
+def test_routes_over_their_limit_wait_and_all_else_passes_them_by(binary: bool) -> None:
+    one = limited_talk()
+    first, second = ask(1, binary=binary), ask(2, binary=binary)
+    others = ask(3, code=100) + rocketmq.encode_request(105, {"topic": "mail"}, opaque=4)
+    one.client(first + second + others, bytewise(first + second + others))
+    assert one.to_broker == first + others
+    one.broker(answer(3) + answer(1))
+    assert one.to_client == answer(3) + answer(1, LED)
+    one.wait(SECOND // 10)
+    assert one.to_broker == first + others + second
+    one.broker(answer(2))
+    assert one.to_client == answer(3) + answer(1, LED) + answer(2, LED)
+    assert one.holds_nothing()
+
+
+def test_a_client_that_would_give_a_route_up_is_told() -> None:
+    one = limited_talk(1)
+    one.client(b"".join(ask(opaque) for opaque in range(1, 6)))
+    one.wait(5 * SECOND // 2)
+    assert one.to_broker == ask(1) + ask(2) + ask(3)
+    answers = [rocketmq.read_response(each) for each in rocketmq.split_frames(one.to_client)]
+    assert [(each["code"], each["opaque"]) for each in answers] == [(215, 4), (215, 5)]
+    assert one.holds_nothing()
+
+
+def test_nothing_held_goes_within_a_frame_that_still_comes_in() -> None:
+    one = limited_talk()
+    large = rocketmq.encode_request(100, None, bytes(9_000), opaque=9)
+    one.client(ask(1) + ask(2) + large[:500])
+    one.wait(SECOND)
+    assert one.to_broker == ask(1) + large[:500]
+    one.client(large[500:])
+    one.wait(SECOND)
+    assert one.to_broker == ask(1) + large + ask(2)
+
+
+def test_too_many_without_an_answer_are_told_so_when_their_turn_comes() -> None:
+    one = limited_talk(1_000_000)
+    one.client(b"".join(ask(opaque, code=100) for opaque in range(MAX_PENDING_REQUESTS)))
+    one.client(ask(MAX_PENDING_REQUESTS))
+    assert rocketmq.read_response(one.to_client)["code"] == 2
+    assert [part.count for part in one.conversation.reports.abandoned] == [1]
+
+
+def test_what_waits_is_given_up_with_its_client() -> None:
+    one = limited_talk()
+    one.client(ask(1) + ask(2) + ask(3))
+    assert len(one.conversation.abandon()) == 2
+    one.conversation.ended()
+    assert one.holds_nothing()
