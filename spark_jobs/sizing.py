@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 GB: Final = 2**30
 SMALL_BYTES: Final = 64 * 2**20  # of log; below it a Java that starts fast ends sooner: between 20 MB, measured, and a busy day (guess)
-PLAIN_BYTES: Final = 64 * 2**20  # of log; up to here a day on this machine is read without Spark: some 230,000 lines (measured 2026-11: 74 MB in 277 MB)
+PLAIN_BYTES: Final = 64 * 2**20  # of log; up to here a day on this machine is read without Spark (2026-11: 74 MB took 277 MB)
 MIN_HEAP: Final = GB  # bytes; Spark itself takes some 300 MB of it
 MAX_HEAP: Final = 4 * GB  # bytes; enough for 50 M lines (2026-11): lines stream through, only sums and sorts are held, and those spill
 LOG_PER_HEAP: Final = 4  # bytes of log for which a byte of heap beyond MIN_HEAP is given (a guess that errs to the large side)
