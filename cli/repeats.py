@@ -14,7 +14,7 @@ from limiter.operations import HELD_OPERATIONS
 
 Event = dict[str, Any]
 REPEATED: Final = "limit_reached"  # the one event that is told again and again while something lasts
-EPISODE: Final = ("since", "protocol", "operation", "per", "rule", "thing")  # what one episode's lines have in common
+EPISODE: Final = ("since", "protocol", "per", "rule", "thing")  # what one episode's lines have in common
 IN_FORCE: Final = ("limit", "origin", "place")  # what a line says of its limit; another one begins where any of these differs
 SUMMED: Final = ("refused", "delayed")  # messages since the line before
 STANDS_FOR: Final = "lines"  # the field of a line that stands for several: how many

@@ -152,7 +152,7 @@ def gathered(client: AdminClient, words: tuple[str, ...], sender: Mapping[str, s
     sender_then = {} if given else _sender(traffic, events, topic)
     if sender_then:  # limits of clients, users and so on: those of who is refused, or was last
         body = client.ask("GET", target, query=sender_then).body
-    levels = [Limited(level, _last_event(events, level, topic)) for level in body.get("levels") or []]
+    levels = [Limited(level, last_event(events, level, topic)) for level in body.get("levels") or []]
     quotas = None
     if any(str(one.level.get("origin")).startswith("quota") for one in levels):
         quotas = (_or_nothing(client, "/v1/quotas/status") or {}).get("published")
@@ -200,10 +200,12 @@ def _events(client: AdminClient, topic: str, protocol: str) -> list[JSONObject]:
     return sorted((item for item in found.values() if item.get("protocol") == protocol), key=lambda item: str(item.get("ts")))
 
 
-def _last_event(events: list[JSONObject], level: JSONObject, topic: str) -> JSONObject | None:
+def last_event(events: list[JSONObject], level: JSONObject, topic: str) -> JSONObject | None:
     """The last event of a level's bucket; where the bucket is not known, the last one that this key had a part in."""
     for event in reversed(events):
-        same = all(event.get(name) == level.get(name) for name in ("per", "rule", "operation"))
+        same = all(event.get(name) == level.get(name) for name in ("per", "rule"))
+        if level.get("rule") == UNRULED.name:  # else the rule has one bucket for all its operations, and the event names the worst
+            same = same and event.get("operation") == level.get("operation")
         if same and (event.get("thing") == level["thing"] if level.get("thing") else event.get("topic") == topic):
             return event
     return None

@@ -83,7 +83,7 @@ def labels_of(facts: OverLimitView, gateway: str) -> dict[str, str]:
         "per": per,
         "thing": facts.thing,
         "rule": facts.rule,
-        "operation": facts.operation,
+        "operation": facts.operations or facts.operation,
     }
     if per == "topic" and facts.thing:  # the overflow bucket is for topics of all protocols
         found |= {"protocol": facts.protocol, "topic": facts.thing}

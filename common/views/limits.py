@@ -1,8 +1,10 @@
 """Limits that are over now: in the page's snapshot, and in alerts."""
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from common.views.view import View, add, fact, least
+from msgspec.structs import replace
+
+from common.views.view import View, add, add_counts, fact, least
 
 
 class OverLimitView(View, frozen=True, kw_only=True):
@@ -11,7 +13,8 @@ class OverLimitView(View, frozen=True, kw_only=True):
     per: str
     thing: Annotated[str, fact("that has the limit to itself; nothing: all that have none of their own")]
     rule: str
-    operation: str = "produce"
+    operation: Annotated[str, fact("that the worst client was over it with")] = "produce"
+    operations: Annotated[str, fact("where its rule is for several, these: they have one limit together")] = ""
     place: Annotated[str, fact("where its rule stands")] = ""
     origin: Annotated[str, fact("its source")] = ""
     limit: Annotated[str, fact("as people write it")] = ""
@@ -25,14 +28,23 @@ class OverLimitView(View, frozen=True, kw_only=True):
     client: Annotated[str, fact("the worst one's address")] = ""
     user: str = ""
     group: str = ""
-    client_refused: Annotated[int, fact("of the worst client, over the last second or so")] = 0
+    client_refused: Annotated[int, fact("of the worst client, since the log's line before, up to 60 s", unit="messages")] = 0
     clients: Annotated[int, fact("that were over it", add)] = 0
     waiting: Annotated[int | None, fact("of a topic: messages that wait now", add, "messages")] = None
+    client_over: Annotated[
+        dict[str, int], fact("by address: messages over it of each process's worst client, since the log's line before", add_counts)
+    ] = {}
+    over: Annotated[int, fact("that were over it in that time, of all clients", add, "messages")] = 0
     client_share: Annotated[float, fact("of all that was over it, what the worst client makes", unit="share")] = 1.0
 
     def key(self) -> tuple[str, str, str, str, str]:
-        return self.per, self.thing, self.rule, self.operation, self.protocol if self.per == "topic" and self.thing else ""
+        protocol = self.protocol if self.per == "topic" and self.thing else ""
+        return self.per, self.thing, self.rule, self.operations or self.operation, protocol
 
     def weight(self) -> int:
-        """The worst client is that of the process that refused it more."""
-        return self.client_refused
+        """The worst client is that of the process in which it was over the limit more, refused or held."""
+        return self.client_over.get(self.client, 0)
+
+    def settled(self) -> Self:
+        """A client's connections may be in several processes."""
+        return replace(self, client_share=round(self.weight() / self.over, 4)) if self.over else self

@@ -172,6 +172,7 @@ LIMITS: Final = {
         meaning="A bucket is over its limit, `since` then without a pause of two seconds; once, and then once a minute while it lasts. "
         "`seconds`: since the line before; in these `rate`: messages per second offered to it; `refused` and `delayed`; `clients`: how "
         "many were over it; `client`: the worst, with `client_refused` messages. `waiting`: a topic's messages that wait now. "
+        "`operation`: what that client was over it with; a rule for several has one limit for all. "
         "`consumer`: the tag of its AMQP consumer, where what is given back is over the limit."),
     "limit_recovered": lines(
         "info", fields=f"{LIMIT} refused delayed clients client_refused client user consumer operation",

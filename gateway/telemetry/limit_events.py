@@ -10,11 +10,14 @@ messages that the limit cost: refused, dropped, or lost with the channel or conn
 it made wait. Both are counted since the line before; in `limit_recovered`, since the episode began. `waiting` are a topic's messages that
 wait now.
 
-`since` is when the episode began. `client` is the address that was over the limit most since the line before, `client_refused` the
-messages that it lost by that, and `clients` the number of addresses over the limit (MAX_CLIENTS at most are told apart). `topic`, `group`,
-`user` and `listener` are those of that client's last message over the limit. `group` is the consumer group for a retry topic, otherwise
-RocketMQ's producer group. `retry_after_ms` is the wait of the last message over the limit. `consumer` is the tag of the AMQP consumer whose
-requeue was over it last.
+`since` is when the episode began. A rule for several operations has one bucket for all of them, and so one episode. What a rule of
+`operation: requeue` limits may come as a publish (RocketMQ's send-backs), and is called `requeue` all the same.
+
+`client` is the address that was over the limit most since the line before, `client_refused` the messages that it lost by that, and
+`clients` the number of addresses over the limit (MAX_CLIENTS at most are told apart). `topic`, `group`, `user`, `listener` and `operation`
+are those of that client's last message over the limit. `group` is the consumer group for a retry topic, otherwise RocketMQ's producer
+group. `retry_after_ms` is the wait of the last message over the limit. `consumer` is the tag of the AMQP consumer whose requeue was over it
+last.
 
 A client that makes up names can drive any number of buckets over their limits. MAX_EPISODES of them have lines of their own at a time. One
 line in AGAIN_NS (`limits_reached`) counts the messages over the limits of all others.
@@ -35,6 +38,7 @@ from limiter.buckets.bucket import OVERFLOW, Bucket
 from limiter.decisions.caps import is_cap
 from limiter.keys import Key, Tally
 from limiter.limits import SECOND, Limit
+from limiter.operations import REQUEUE
 from limiter.units import format_limit
 
 MAX_RETRY_AFTER_NS: Final = 3_600_000_000_000  # ns; a longer wait is none (a limit of 0), and the field is left out; a guess
@@ -45,15 +49,25 @@ RECOVERED_NS: Final = 2_000_000_000  # ns; without a refusal, until a bucket has
 AGAIN_NS: Final = 60_000_000_000  # ns; between two lines of one episode: docs/design/contract.md 8
 TICK_NS: Final = 500_000_000  # ns; by which a tick may be early or late
 
-EpisodeKey = tuple[str, str, str, str, str]  # the bucket's identity, and the operation
+EpisodeKey = tuple[str, str, str, str, str]  # the bucket's identity, and its operation; nothing: it has several
 JSONObject = dict[str, object]
 
 
-def episode_key(bucket: Bucket, operation: str) -> EpisodeKey:
+def episode_key(bucket: Bucket) -> EpisodeKey:
     """The identity of a bucket, which a change of its rule does not change. The keys that share a rule's overflow bucket are one."""
+    operations = bucket.rule.match.operations()
+    operation = operations[0] if len(operations) == 1 else ""
     if bucket.state == OVERFLOW:
         return bucket.effective.per, bucket.rule.name, "", "", operation
     return (*bucket.effective.identity, operation)
+
+
+def operation_of(bucket: Bucket, key: Key) -> str:
+    """What of a key the bucket limits: its operation, or that it gives back what it publishes, which the rule alone says."""
+    operations = bucket.rule.match.operations()
+    if key.operation in operations:
+        return key.operation
+    return REQUEUE if REQUEUE in operations else operations[0]
 
 
 class Culprit:
@@ -74,8 +88,8 @@ class Episode:
     """One bucket over its limit, since the first message that was."""
 
     __slots__ = (
-        "began", "bucket", "clients", "clients_over", "delayed", "last_over_at", "limit", "limit_words", "offered", "over", "over_now",
-        "rate", "reason", "refused", "retry_after_ns", "share", "told_at", "told_delayed", "told_refused", "worst",
+        "began", "bucket", "client_over", "clients", "clients_over", "delayed", "last_over_at", "limit", "limit_words", "offered", "over",
+        "over_now", "over_of_all", "rate", "reason", "refused", "retry_after_ns", "told_at", "told_delayed", "told_refused", "worst",
     )  # fmt: skip
 
     def __init__(self, bucket: Bucket, key: Key) -> None:
@@ -84,7 +98,8 @@ class Episode:
         self.bucket = bucket
         self.clients: dict[str, Culprit] = {}  # by address, since the line before; MAX_CLIENTS at most
         self.worst = Culprit(key)  # since the line before; just after it, of that line
-        self.share = 1.0  # of all that was over the limit, what `worst` makes
+        self.client_over = 0  # messages of `worst` over the limit since the line before; just after it, those of that line
+        self.over_of_all = 0  # the same of all `clients`
         self.delayed = 0  # messages, since it began
         self.refused = 0  # messages, since it began
         self.retry_after_ns = 0
@@ -105,6 +120,8 @@ class Episode:
         refused = tally.refused + tally.dropped
         over = refused + tally.delayed
         if over == 0:
+            if self.worst.over == 0:  # what waits is no message: the last that does is the worst
+                self.worst = Culprit(key)
             return
         self.over += over
         address = key.origin.client
@@ -129,7 +146,7 @@ class Episode:
         """`worst` becomes the client that was over the limit most since the line before."""
         if self.clients:
             self.worst = max(self.clients.values(), key=lambda culprit: culprit.over)
-            self.share = self.worst.over / self.over
+            self.client_over, self.over_of_all = self.worst.over, self.over
             self.clients_over = len(self.clients)
 
     def end_line(self, now: int) -> None:
@@ -153,24 +170,28 @@ class LimitEvents:
 
     def add(self, key: Key, tally: Tally) -> None:
         """An observer of `Accounts`: what one key counted since it was folded last."""
+        refused_by = tally.refused_by
+        over = tally.refused + tally.dropped + tally.delayed
         for bucket in key.buckets:
             self._offered[bucket] = self._offered.get(bucket, 0) + tally.received
-            if bucket.has_unreported():
+            if (over or refused_by is not None) and bucket.has_unreported():  # else it is somebody else who was over it
                 episode = self._note(bucket, key)
-                if tally.refused_by is None and episode is not None:  # it waited for the limit and gave up
+                if refused_by is None and episode is not None:  # it waited for the limit and gave up
                     episode.blame(key, tally)
-        if tally.refused_by is not None:
-            episode = self._note(tally.refused_by, key)
+        if refused_by is not None:
+            if key.operation not in refused_by.rule.match.operations():  # none of its own buckets, but what it gives back draws from it
+                self._offered[refused_by] = self._offered.get(refused_by, 0) + tally.received
+            episode = self._note(refused_by, key)
             if episode is None:
-                self._others += tally.refused + tally.dropped + tally.delayed
+                self._others += over
                 return
             episode.retry_after_ns = tally.retry_after_ns
-            episode.reason = reason_of(tally, tally.refused_by)
+            episode.reason = reason_of(tally, refused_by)
             episode.blame(key, tally)
 
     def _note(self, bucket: Bucket, key: Key) -> Episode | None:
         """The episode of a bucket over its limit; None where there are MAX_EPISODES already."""
-        identity = episode_key(bucket, key.operation)
+        identity = episode_key(bucket)
         episode = self._over.get(identity)
         if episode is None:
             if len(self._over) >= MAX_EPISODES:
@@ -198,10 +219,11 @@ class LimitEvents:
                 self._tell(episode, *new, now, elapsed)
             if now - episode.last_over_at > RECOVERED_NS + (episode.retry_after_ns if self._waiting(episode) else 0):
                 del self._over[identity]
-                log_limit_event(
-                    logging.INFO, "limit_recovered", episode, refused=episode.refused, delayed=episode.delayed,
-                    clients=episode.clients_over, client_refused=episode.worst.refused,
-                )  # fmt: skip
+                if episode.told_at:
+                    log_limit_event(
+                        logging.INFO, "limit_recovered", episode, refused=episode.refused, delayed=episode.delayed,
+                        clients=episode.clients_over, client_refused=episode.worst.refused,
+                    )  # fmt: skip
         if self._others and (not self._others_told_at or now - self._others_told_at > AGAIN_NS - TICK_NS):
             remedy = f"{MAX_EPISODES} other limits have lines of their own; see the access log, or sluice limits list"
             log.event(logging.WARNING, "limits_reached", messages=self._others, remedy=remedy)
@@ -231,21 +253,24 @@ class LimitEvents:
 
     def over(self) -> list[OverLimitView]:
         """Every limit that has reached (`limit_reached`) and not recovered, as `admin/alerting/alerts.py` reads it."""
-        return [described(episode, identity[-1], self._waiting(episode)) for identity, episode in self._over.items() if episode.told_at]
+        return [described(episode, self._waiting(episode)) for episode in self._over.values() if episode.told_at]
 
 
-def described(episode: Episode, operation: str, waiting: int | None) -> OverLimitView:
+def described(episode: Episode, waiting: int | None) -> OverLimitView:
     """One bucket over its limit: which one, its limit, what it cost since it began, and the client that was over it most."""
     bucket, key = episode.bucket, episode.worst.key
     origin = key.origin
+    match = bucket.rule.match
     return OverLimitView(
-        per=bucket.effective.per, thing=bucket.thing()[:MAX_NAME_CHARS], rule=bucket.rule.name, operation=operation,
+        per=bucket.effective.per, thing=bucket.thing()[:MAX_NAME_CHARS], rule=bucket.rule.name, operation=operation_of(bucket, key),
+        operations=match.text_of("operation") if len(match.operations()) > 1 else "",
         place=bucket.rule.place, origin=bucket.effective.origin, limit=episode.limit_text(),
         since=episode.began, rate=episode.rate, refused=episode.refused, delayed=episode.delayed,
         protocol=origin.protocol, topic=key.text[:MAX_NAME_CHARS], listener=origin.listener,
         client=origin.client, user=(origin.user or "")[:MAX_NAME_CHARS], group=(group_of(key) or "")[:MAX_NAME_CHARS],
-        client_refused=episode.worst.refused, clients=episode.clients_over, waiting=waiting, client_share=round(episode.share, 4),
-    )  # fmt: skip
+        client_refused=episode.worst.refused, clients=episode.clients_over, waiting=waiting,
+        client_over={origin.client: episode.client_over}, over=episode.over_of_all,
+    ).settled()  # fmt: skip
 
 
 def group_of(key: Key) -> str | None:
@@ -268,5 +293,5 @@ def log_limit_event(level: int, event: str, episode: Episode, **counts: float | 
         level, event, listener=origin.listener, protocol=origin.protocol, topic=key.text, group=group_of(key), per=bucket.effective.per,
         thing=bucket.thing(), rule=bucket.rule.name, place=bucket.rule.place or None, origin=bucket.effective.origin,
         limit=episode.limit_text(), reason=episode.reason, since=log.moment(episode.began), **counts,
-        client=origin.client, user=origin.user, consumer=key.consumer or None, operation=key.operation,
+        client=origin.client, user=origin.user, consumer=key.consumer or None, operation=operation_of(bucket, key),
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cli.client_advice import AMQP_CLIENTS, CONSUMING, REFUSED, WAIT_LONGER
-from cli.why_facts import Client, Findings, Limited, to_do
+from cli.why_facts import Client, Findings, Limited, last_event, to_do
 from cli.why_text import client_text, commands_of, written
 
 PIKA = {"product": "Pika Python Client Library", "version": "1.4.4"}
@@ -189,3 +189,13 @@ def test_a_client_that_has_gone_keeps_its_library_and_name(sluice: Any, admin: A
     (client,) = sluice("why", *WORDS, "-o", "json").json["clients"]
     assert (client["client"], client["libraries"], client["names"], client["users"]) == ("10.0.0.7", ["pika"], ["billing-1"], ["shop"])
     assert "10.0.0.7 (billing-1, user shop, pika): 650 had to wait, of all its topics" in " ".join(sluice("why", *WORDS).out.split())
+
+
+def test_the_event_of_a_rule_for_several_operations_is_found_for_each_and_those_of_live_changes_are_told_apart() -> None:
+    """One bucket is for all of a rule's operations, and its event names the worst; what no rule is for is a bucket per operation."""
+    events = [{"per": "vhost", "rule": "work", "thing": "/", "operation": "declare", "topic": "t"}]
+    for operation in ("produce", "declare"):
+        assert last_event(events, {"per": "vhost", "rule": "work", "thing": "/", "operation": operation}, KEY) is events[0]
+    assert last_event(events, {"per": "vhost", "rule": "work", "thing": "%2F", "operation": "declare"}, KEY) is None
+    changed = [{"per": "topic", "rule": "unruled", "thing": KEY, "operation": each} for each in ("requeue", "consume")]
+    assert last_event(changed, {"per": "topic", "rule": "unruled", "thing": KEY, "operation": "requeue"}, KEY) is changed[0]

@@ -169,7 +169,7 @@ def test_ordinary_names_stay_as_they_are() -> None:
 
 
 def test_one_limit_over_in_two_workers_is_one_alert() -> None:
-    (facts,) = merge_all([[overrun(since=SINCE + 5, client="10.0.0.1", client_refused=1)], [overrun(refused=10, clients=1)]])
+    (facts,) = merge_all([[overrun(since=SINCE + 5, client="10.0.0.1", client_over={"10.0.0.1": 1})], [overrun(refused=10, clients=1)]])
     sums = {name: getattr(facts, name) for name in ("since", "rate", "refused", "clients", "client")}
     assert sums == {"since": SINCE, "rate": 1400, "refused": 1210, "clients": 4, "client": "10.0.0.7"}
 
@@ -178,14 +178,16 @@ def test_what_the_gateway_tells_apart_are_alerts_of_their_own_and_no_others() ->
     """The gateway goes by a tuple, receivers by the fingerprint."""
     different = [
         overrun(), overrun("b"), overrun(rule="b"), overrun(operation="consume"), overrun(protocol="rocketmq"), overrun(per="client"),
-        overrun(""), overrun(per="rule", thing=""),
+        overrun(""), overrun(per="rule", thing=""), overrun(operations="produce, declare"),
     ]  # fmt: skip
     assert len(merge_all([different])) == len({Alert(facts, GATEWAY).fingerprint for facts in different}) == len(different)
     same = [
         overrun("", protocol="amqp"),
         overrun("", protocol="rocketmq", topic="x", client="y", listener="z", limit="1/s", origin="quota"),
     ]
-    assert len(merge_all([same])) == len({Alert(facts, GATEWAY).fingerprint for facts in same}) == 1
+    several = [overrun(operations="produce, declare", operation=operation) for operation in ("produce", "declare")]
+    for each in (same, several):
+        assert len(merge_all([each])) == len({Alert(facts, GATEWAY).fingerprint for facts in each}) == 1
 
 
 def test_what_is_posted_to_alertmanager_ends_by_itself() -> None:

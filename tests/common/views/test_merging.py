@@ -29,6 +29,14 @@ EXAMPLES: dict[type, Any] = {
 }
 
 
+def over(client: str, messages: int, **more: Any) -> limits.OverLimitView:
+    """As one process has it: its worst client, which makes all that is over the limit there unless `over` says otherwise."""
+    found: dict[str, Any] = {
+        "per": "vhost", "thing": "/", "rule": "work", "client": client, "client_over": {client: messages}, "over": messages, **more
+    }  # fmt: skip
+    return limits.OverLimitView(**found).settled()
+
+
 def topic(received: int, waiting: int = 0, **more: Any) -> TopicView:
     found: dict[str, Any] = {
         "protocol": "amqp", "topic": "t", "received": received, "forwarded": received - waiting, "waiting": waiting,
@@ -67,6 +75,17 @@ def test_every_number_is_added_but_for_those_that_say_otherwise() -> None:
                 numbers = {field for field in kind.__struct_fields__ if not {int, float}.isdisjoint(types_of(kind, field))}
                 found |= {f"{name}.{field}" for field in numbers if facts(kind)[field].law.__name__ == "first"}
     assert found - {"TopicView.used", "TopicView.wait_ms"} == same, "those of a topic are looked up after the merge"
+
+
+def test_the_worst_client_of_a_limit_has_its_share_of_what_all_processes_have_over_it() -> None:
+    """Where messages wait nothing is refused, and the first process's client was told to make all of it."""
+    (found,) = merge_all([[over("a", 50, user="x")], [over("b", 100, user="y")], [over("c", 30, over=50)]])
+    assert (found.client, found.user, found.over, found.client_share) == ("b", "y", 200, 0.5)
+
+
+def test_a_client_of_several_processes_is_over_a_limit_by_the_sum() -> None:
+    (found,) = merge_all([[over("a", 60)], [over("a", 40, over=100)]])
+    assert (found.client, found.over, found.client_share) == ("a", 160, 0.625)
 
 
 def test_a_topics_counts_are_added_and_the_shortest_idleness_counts() -> None:

@@ -13,7 +13,7 @@ from gateway.telemetry.glance import MOST_OVER, WINDOW, RecentOverhead, in_short
 def over(thing: str, rate: float, since: float = 100.0, client: str = "10.0.0.7", **more: Any) -> OverLimitView:
     found: dict[str, Any] = {
         "per": "topic", "thing": thing, "rule": "all", "operation": "produce", "protocol": "rocketmq", "since": since, "rate": rate,
-        "refused": int(10 * rate), "delayed": 0, "client": client, "client_refused": int(rate), "waiting": int(rate), **more,
+        "refused": int(10 * rate), "delayed": 0, "client": client, "client_over": {client: int(rate)}, "waiting": int(rate), **more,
     }  # fmt: skip
     return OverLimitView(**found)
 

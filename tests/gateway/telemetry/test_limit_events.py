@@ -25,6 +25,8 @@ LIMIT = Limit(messages=Rate(500), bytes=Rate(10 << 20))
 PER_TOPIC = Rule("orders", Match(protocol="amqp"), limit=LIMIT, open_for_ns=0, place="limits.yaml:7")
 PER_CONNECTION = Rule("each", Match(protocol="amqp"), per="connection", limit=LIMIT, open_for_ns=0)
 RETRIES = Rule("retries", Match(protocol="rocketmq", topic="%RETRY%*"), limit=Limit(messages=Rate(100)), open_for_ns=0)
+WORK = Rule("work", Match(protocol="amqp", operation=("produce", "declare")), per="vhost", limit=Limit(messages=Rate(100)), open_for_ns=0)
+GIVEN_BACK = Rule("loops", Match(protocol="rocketmq", operation="requeue"), per="group", limit=Limit(messages=Rate(10)), open_for_ns=0)
 NOTHING = Rule("none", Match(protocol="amqp"), limit=Limit(messages=Rate(0)), open_for_ns=0)
 
 
@@ -45,10 +47,15 @@ class Over:
     def key(self, routing_key: bytes = b"created") -> Key:
         return self.judge.key(self.origin, routing_key, amqp_topic(b"/", b"orders", routing_key))
 
-    def ask(self, count: int, *, key: Key | None = None, hold: bool = False) -> None:
+    def work_key(self, client: str, operation: str) -> Key:
+        origin = self.judge.origin("amqp", "rabbit", client, None, b"/", 19)
+        return self.judge.key(origin, operation.encode(), amqp_topic(b"/", b"orders", b"created"), operation=operation)
+
+    def ask(self, count: int, *, key: Key | None = None, hold: bool = False, given_back: Key | None = None) -> None:
         """`count` messages of `key`; what is over the limit is refused, or held."""
         key = key or self.key()
         part = Part(REQUEST, 1, b"", 0, 0, key, count, 1, 10)
+        part.copies = None if given_back is None else [given_back]
         self.judge.decide([part], self.now)
         key.tally.received += count
         if part.passed < count:
@@ -135,6 +142,75 @@ def test_a_retry_storm_names_the_consumer_group_and_the_worst_of_its_clients(cap
     assert (fields["topic"], fields["group"], fields["refused"]) == ("%RETRY%workers", "workers", 730)
     assert (fields["client"], fields["client_refused"], fields["clients"]) == ("10.0.0.8", 700, 2)
     assert over.events.over()[0].group == "workers"
+
+
+def test_a_rule_for_several_operations_is_one_limit_and_names_the_worst_client_with_its_operation(caplog: pytest.LogCaptureFixture) -> None:
+    """It had an episode per operation: the first one, of a client that was within the limit, had all that the other one was over."""
+    over = Over(WORK, caplog)
+    publisher, declarer = over.work_key("10.0.0.1", "produce"), over.work_key("10.0.0.2", "declare")
+    over.ask(1, key=publisher)
+    over.ask(5000, key=declarer, hold=True)
+    over.fold(publisher, declarer)
+    over.events.tick(over.now)
+    ((name, fields),) = over.said()
+    assert (name, fields["operation"], fields["client"], fields["clients"]) == ("limit_reached", "declare", "10.0.0.2", 1)
+    assert (fields["rate"], fields["delayed"]) == (5001, 4901)
+    over.events.tick(over.now + RECOVERED_NS + SECOND)
+    assert [(name, fields["operation"]) for name, fields in over.said()[1:]] == [("limit_recovered", "declare")]
+
+
+def test_the_alert_of_such_a_rule_is_the_same_whichever_operation_is_the_worst(caplog: pytest.LogCaptureFixture) -> None:
+    over = Over(WORK, caplog)
+    found = []
+    for second, (client, operation) in enumerate((("10.0.0.1", "produce"), ("10.0.0.2", "declare"))):
+        key = over.work_key(client, operation)
+        over.ask(500, key=key)
+        over.fold(key)
+        over.events.tick(over.now + second * AGAIN_NS)
+        found += over.events.over()
+    assert [(each.operation, each.operations) for each in found] == [("produce", "produce, declare"), ("declare", "produce, declare")]
+    assert len({each.key() for each in found}) == 1
+
+
+def test_a_limit_that_was_not_told_of_does_not_recover(caplog: pytest.LogCaptureFixture) -> None:
+    """Its refusal is judged again, and costs nothing new."""
+    over = Over(PER_TOPIC, caplog)
+    over.ask(1)
+    over.key().tally.refused_by = over.key().buckets[0]
+    over.fold()
+    over.events.tick(over.now)
+    over.events.tick(over.now + RECOVERED_NS + SECOND)
+    assert (over.said(), over.events.over()) == ([], [])
+
+
+def test_what_waits_for_no_message_names_who_waits_and_not_who_was_there_first(caplog: pytest.LogCaptureFixture) -> None:
+    """A request for messages is counted at the limit, and not in its key's tally."""
+    over = Over(WORK, caplog)
+    publisher, declarer = over.work_key("10.0.0.1", "produce"), over.work_key("10.0.0.2", "declare")
+    over.ask(1, key=publisher)
+    over.ask(1, key=declarer)
+    (bucket,) = declarer.buckets
+    bucket.held += 1
+    declarer.tally.refused_by = bucket
+    over.fold(publisher, declarer)
+    over.events.tick(over.now)
+    ((_, fields),) = over.said()
+    assert (fields["client"], fields["delayed"]) == ("10.0.0.2", 1)
+
+
+def test_a_send_back_over_a_limit_of_requeues_is_told_as_one_with_what_was_offered(caplog: pytest.LogCaptureFixture) -> None:
+    """RocketMQ's are judged as publishes to the retry topic: the line said operation=produce and rate=0, and `sluice why` found none."""
+    over = Over(GIVEN_BACK, caplog)
+    key = over.rocketmq_key("10.0.0.7", b"%RETRY%workers", b"workers")
+    given_back = over.judge.key(key.origin, b"back", rocketmq_topic(b"%RETRY%workers"), b"workers", "requeue")
+    over.ask(50, key=key, hold=True, given_back=given_back)
+    over.fold(key)
+    over.events.tick(over.now)
+    ((_, fields),) = over.said()
+    assert (fields["operation"], fields["rate"], fields["delayed"]) == ("requeue", 50, 40)
+    assert (fields["per"], fields["thing"], fields["topic"], fields["client"]) == ("group", "workers", "%RETRY%workers", "10.0.0.7")
+    (found,) = over.events.over()
+    assert (found.operation, found.key()) == ("requeue", ("group", "workers", "loops", "requeue", ""))
 
 
 def test_each_line_names_the_worst_client_since_the_line_before(caplog: pytest.LogCaptureFixture) -> None:
@@ -264,10 +340,10 @@ def test_what_is_over_is_described_from_the_first_line_until_it_has_recovered(ca
     assert isinstance(since, float)
     assert abs(since - time.time()) < 60
     assert described == {
-        "per": "topic", "thing": "%2F/orders/created", "rule": "orders", "operation": "produce", "place": "limits.yaml:7",
-        "origin": "default", "limit": "500/s, 10MiB/s", "rate": 30, "refused": 31, "delayed": 0, "protocol": "amqp",
-        "topic": "%2F/orders/created", "listener": "rabbit", "client": "10.0.0.7", "user": "shop", "group": "", "client_refused": 30,
-        "clients": 1, "waiting": 0, "client_share": 1.0,
+        "per": "topic", "thing": "%2F/orders/created", "rule": "orders", "operation": "produce", "operations": "",
+        "place": "limits.yaml:7", "origin": "default", "limit": "500/s, 10MiB/s", "rate": 30, "refused": 31, "delayed": 0,
+        "protocol": "amqp", "topic": "%2F/orders/created", "listener": "rabbit", "client": "10.0.0.7", "user": "shop", "group": "",
+        "client_refused": 30, "clients": 1, "waiting": 0, "client_over": {"10.0.0.7": 30}, "over": 30, "client_share": 1.0,
     }  # fmt: skip
     over.events.tick(now_ns() + RECOVERED_NS + SECOND)
     assert over.events.over() == []
