@@ -89,8 +89,8 @@ def test_a_quota_below_what_was_published_names_the_ceiling() -> None:
 def test_who_gives_back_is_told_what_becomes_of_it_and_to_look_for_the_cause() -> None:
     text = " ".join(page(findings(level(operation="requeue", per="topic"))).split())
     assert "given back by consumers, for this topic" in text
-    assert "9.6/s goes back to its queue; what is over the limit waits for its turn" in text
-    assert "what is given back waits for its turn, in its place in the consumer's prefetch" in text
+    assert "9.6/s goes back; what is over the limit waits for its turn" in text
+    assert "what is given back waits for its turn (AMQP: in the consumer's prefetch; " in text
     assert "See why consumers fail on these messages" in text
     assert "sluice limits set queue / bill.eu --operation requeue --messages" in text
     assert "To do:" not in text
