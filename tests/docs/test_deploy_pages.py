@@ -35,7 +35,7 @@ def pod(tmp_path: Path) -> Iterator[tuple[BusyGateway, Reader]]:
 def test_kubernetes_from_nothing_to_a_limited_message(pod: tuple[BusyGateway, Reader]) -> None:
     gateway, reader = pod
     reader.run(shown("docs/deploy/kubernetes.md", "create secret generic"))
-    assert "uptime" in reader.run(shown("docs/deploy/kubernetes.md", "kubectl apply -k"))
+    assert "ready, up " in reader.run(shown("docs/deploy/kubernetes.md", "kubectl apply -k"))
     with AMQPFlood(gateway.port("rabbit"), messages=100):
         said = reader.run(shown("docs/deploy/kubernetes.md", "limits get amqp"))
         assert "100/s" in said
