@@ -64,6 +64,10 @@ class Algorithm:
         """How full it is, 0 to 1: the emptier of messages and bytes. Changes nothing."""
         raise NotImplementedError
 
+    def awaits_owner(self) -> bool:
+        """Whether what it has just refused may pass in a moment: the owner of a limit that is shared has not said yet how much there is."""
+        return False
+
     def set_fill(self, fill: float, now: int) -> None:
         """Start from `fill` (0 to 1), as known from before a restart or under another name."""
         raise NotImplementedError

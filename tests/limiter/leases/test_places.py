@@ -55,6 +55,59 @@ def test_where_there_are_fewer_places_than_members_all_take_turns(every: int) ->
     assert sum(passed) >= 0.75 * in_one_process(1, 30_000), "a place that goes round is idle on its way"
 
 
+@pytest.mark.parametrize(("every", "late"), [(10, 2), (50, 5)], ids=["workers", "gateways"])
+def test_a_burst_after_an_idle_second_waits_for_the_owner_and_is_not_refused(every: int, late: int) -> None:
+    """Ten in one batch each second, of 64 places: one passes on credit. Until November 2026 the others were refused."""
+    world = PlacesWorld(at_most(64), 2, every, late)
+    for second in range(20):
+        burst = [10, 0] if second % 2 else [0, 10]
+        world.run(1, burst, latency_ms=5)
+        assert world.in_flight() == 1
+        world.run(120, [0, 0], latency_ms=5)
+        assert sum(world.passed) == 10 * (second + 1), "a round trip later"
+        world.run(879, [0, 0])
+    assert (world.refused, world.passed) == (0, [100, 100])
+
+
+@pytest.mark.parametrize("gap", [120, 200, 1000])
+@pytest.mark.parametrize(("places", "members"), [(2, 4), (1, 2)])
+@pytest.mark.parametrize("every", [10, 50])
+def test_slow_traffic_passes_where_there_are_fewer_places_than_members(every: int, places: int, members: int, gap: int) -> None:
+    """One request at a time, and nothing else in flight: at one member, then at each in turn."""
+    world = PlacesWorld(at_most(places), members, every)
+    for number in range(20):
+        at = 0 if number < 10 else number % members
+        world.run(1, [1 if member == at else 0 for member in range(members)], latency_ms=5)
+        world.run(gap - 1, [0] * members, latency_ms=5)
+    world.run(200, [0] * members)
+    assert (world.refused, sum(world.passed)) == (0, 20)
+    assert world.most <= places
+
+
+def test_what_the_owner_has_refused_is_refused_at_once() -> None:
+    """In a flood requests wait for one round trip, when it begins; at a full limit none does."""
+    world = PlacesWorld(at_most(6), 3)
+    world.run(300, [5, 5, 5])
+    assert world.refused > 0
+    for _ in range(50):
+        world.run(20, [5, 5, 5])
+        assert sum(count for entries in world.held for _, _, count in entries) == 0
+    assert world.most <= 6 + 2
+
+
+def test_nothing_waits_for_an_owner_that_is_gone_or_hears_nothing() -> None:
+    world = PlacesWorld(at_most(64), 2)
+    world.cut = True
+    world.run(1, [10, 0], latency_ms=500)
+    assert (world.refused, len(world.held[0])) == (0, 1)
+    world.run(300, [0, 0])
+    assert (world.refused, world.passed, world.held) == (9, [1, 0], [[], []])
+    for lease in world.leases:
+        lease.owner_lost(world.now)
+    world.run(1, [0, 40])
+    assert (world.passed[1], world.held) == (32, [[], []])
+
+
 def test_an_idle_member_gives_everything_back() -> None:
     world = PlacesWorld(at_most(30), 3)
     world.run(1000, [3, 3, 3])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from gateway.pipeline.actions.table import OWNER_NS
 from limiter.algorithms.slots import ANSWERED
 from limiter.leases.lease import Lease, Lessee
 from limiter.leases.owner import LeaseOwner
@@ -33,6 +34,8 @@ class PlacesWorld:
         self.passed = [0] * members
         self.most = 0  # in flight at once
         self.cut = False  # nothing reaches the owner
+        self.refused = 0
+        self.held: list[list[tuple[int, int, int]]] = [[] for _ in range(members)]  # when they ask again, when in vain, how many
         self._every = every
         self._late = late
         self._post: list[tuple[int, int, int, int]] = []
@@ -51,11 +54,13 @@ class PlacesWorld:
                 slots.heard_at = self.now
                 slots.hear(self.now - since)
                 lessee.heard(ANSWERED, 1, since, self.now)
-            passed = lessee.available(offer, 1, 0, self.now) if offer else 0
-            if passed:
-                lessee.take(passed, 1, 0)
-                flights.extend([(self.now + latency_ms * MS, self.now)] * passed)
-                self.passed[member] += passed
+            if self.held[member]:
+                due = [entry for entry in self.held[member] if entry[0] <= self.now]
+                self.held[member] = [entry for entry in self.held[member] if entry[0] > self.now]
+                for _, deadline, count in due:
+                    self._offer(member, count, deadline, latency_ms)
+            if offer:
+                self._offer(member, offer, self.now + OWNER_NS, latency_ms)
         self.most = max(self.most, self.in_flight())
         self.now += MS
         for member, lease in enumerate(self.leases):
@@ -63,10 +68,26 @@ class PlacesWorld:
                 for _, needed, held in lease.asks(self.now):
                     if not self.cut:
                         self._post.append((self.now + self._late * MS, member, needed, held))
-        due = [entry for entry in self._post if entry[0] <= self.now]
+        letters = [entry for entry in self._post if entry[0] <= self.now]
         self._post = [entry for entry in self._post if entry[0] > self.now]
-        for _, member, needed, held in due:
+        for _, member, needed, held in letters:
             self.members[member].grant(*self.owner.grant("k", self.bucket, member, needed, held, self.now), self.now)
+
+    def _offer(self, member: int, count: int, deadline: int, latency_ms: int) -> None:
+        """As with `action: reject`: what does not pass waits for the owner (`gateway.pipeline.actions.table`), or is refused."""
+        lessee = self.members[member]
+        passed = lessee.available(count, 1, 0, self.now)
+        if passed:
+            lessee.take(passed, 1, 0)
+            self.flights[member].extend([(self.now + latency_ms * MS, self.now)] * passed)
+            self.passed[member] += passed
+        if passed == count:
+            return
+        if self.now < deadline and lessee.awaits_owner():
+            again = min(deadline, self.now + lessee.wait_ns(1, 0, self.now))
+            self.held[member].append((again, deadline, count - passed))
+        else:
+            self.refused += count - passed
 
     def run(self, milliseconds: int, offers: Sequence[int], latency_ms: int = 20) -> list[int]:
         """The same offer every millisecond; how many passed at each member."""
@@ -79,6 +100,7 @@ class PlacesWorld:
         """Its connections are closed, so nothing of it is in flight; another takes its place."""
         self.owner.member_left(member)
         self.flights[member].clear()
+        self.held[member].clear()
         lease = self.leases[member] = Lease(len(self.members))
         self.members[member] = MEMBERS[self._algorithm](self._limit, self.now, lease)
         self._post = [entry for entry in self._post if entry[1] != member]

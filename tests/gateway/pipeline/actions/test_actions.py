@@ -6,9 +6,12 @@ import pytest
 
 from gateway.pipeline.actions import holding
 from gateway.pipeline.actions.holding import CONTENDED_NS, MAX_TURNS, REJUDGE_AFTER_NS, REJUDGE_WITHIN_NS, SHUFFLE_NS, due, next_turn
+from gateway.pipeline.actions.table import OWNER_NS
 from gateway.pipeline.conversation import DROPPED, LATER, REFUSED, UNABLE
 from limiter.buckets.bucket import Bucket
-from limiter.limits import NEVER
+from limiter.leases.lease import Lease
+from limiter.leases.leased_places import concurrency_places
+from limiter.limits import NEVER, Limit
 from limiter.reservation import Reservation
 from support.wires.recorded import MS, NOW, Desk
 
@@ -77,6 +80,32 @@ def test_what_is_held_is_refused_when_its_time_or_the_clients_patience_is_over(a
     assert desk.settle(part, now=last - 1) == [(hold, part, last)]
     assert [what for what, *_ in desk.settle(part, now=last)] == ["refuse"]
     assert counts(desk) == (1, 0, 1)
+
+
+@pytest.mark.parametrize(("action", "last"), [("reject", "refuse"), ("close", "close"), ("drop", "drop")])
+def test_nothing_is_refused_before_the_owner_of_a_shared_limit_has_said_how_much_there_is(action: str, last: str) -> None:
+    """Nor for longer than a moment, whatever becomes of the owner."""
+    desk, lease = Desk(action), Lease(2)
+    member = concurrency_places(Limit(concurrent=64), NOW, lease)
+    desk.bucket.algorithm = member
+    assert member.available(3, 1, 0, NOW) == 1
+    member.take(1, 1, 0)
+    first, second, third = desk.part(), desk.part(), desk.part()
+    assert [what for what, *_ in desk.settle(first, second)] == ["hold", "hold"]
+    assert counts(desk) == (0, 0, 2)
+    assert [what for what, *_ in desk.settle(first, now=NOW + OWNER_NS)] == [last]
+    assert lease.asks(NOW) == [(member, 3, 1)]
+    member.grant(1, 0, NOW)
+    assert [what for what, *_ in desk.settle(second, third, now=NOW + MS)] == [last, last]
+
+
+def test_an_action_that_holds_does_so_for_its_own_time_also_where_an_owner_is_asked() -> None:
+    desk = Desk("delay", max_delay_ns=900 * MS)
+    desk.bucket.algorithm = member = concurrency_places(Limit(concurrent=64), NOW, Lease(2))
+    member.take(member.available(3, 1, 0, NOW), 1, 0)
+    part = desk.part()
+    desk.settle(part)
+    assert part.deadline == NOW + 900 * MS
 
 
 def test_a_client_with_endless_patience_is_blocked_for_as_long_as_it_takes() -> None:
