@@ -30,7 +30,7 @@ from gateway.protocols.amqp.channel_states import (
     NO_CLOSE,
     PASSING,
 )
-from gateway.protocols.amqp.costly_methods import CostlyMethod
+from gateway.protocols.amqp.costly_method import CostlyMethod
 from gateway.protocols.amqp.frames import CHANNEL_OPEN_OK, CONFIRM_SELECT_OK
 from gateway.waiting.line import Line
 

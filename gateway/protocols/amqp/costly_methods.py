@@ -23,6 +23,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gateway.pipeline.parts import REQUEST, Part
+from gateway.protocols.amqp.costly_method import CostlyMethod
 from gateway.protocols.amqp.frames import (
     BASIC_GET,
     CHANNEL_OPEN,
@@ -56,11 +57,6 @@ OPERATION_OF: Final[dict[int, str]] = {
     BASIC_GET: GET,
     CONNECTION_OPEN: CONNECT,
 }  # fmt: skip
-
-
-class CostlyMethod(Part):
-    """A method that is judged, and waits in its channel's line. It may stand for `count` things at once (`requeues.py`); of several for one
-    frame, only the last brings it."""
 
 
 class CostlyMethods:

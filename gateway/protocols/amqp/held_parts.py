@@ -22,7 +22,7 @@ from gateway.protocols.amqp.broker_stream import BrokerStream
 from gateway.protocols.amqp.channel import PART_OVERHEAD, AmqpChannel
 from gateway.protocols.amqp.channel_states import CLOSED_WHILE_HELD, PASSING
 from gateway.protocols.amqp.client_stream import ClientStream
-from gateway.protocols.amqp.costly_methods import CostlyMethod
+from gateway.protocols.amqp.costly_method import CostlyMethod
 from gateway.protocols.amqp.deliveries.gets import PATIENCE_NS
 from gateway.protocols.amqp.deliveries.requeues import RequeueLine, split_requeue
 from gateway.protocols.amqp.expirations import expiration_of

@@ -31,7 +31,7 @@ from gateway.protocols.amqp.channel_states import CLOSED_WHILE_HELD, NO_CLOSE, P
 from gateway.protocols.amqp.confirm_sample import ConfirmSample
 from gateway.protocols.amqp.confirm_slots import ConfirmSlots
 from gateway.protocols.amqp.confirms import Confirms
-from gateway.protocols.amqp.costly_methods import CostlyMethod
+from gateway.protocols.amqp.costly_method import CostlyMethod
 from gateway.protocols.amqp.frames import (
     BASIC_CANCEL,
     CHANNEL_CLOSE,

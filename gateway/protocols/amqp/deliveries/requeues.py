@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.pipeline.parts import PLAIN, REQUEST, Part
 from gateway.protocols.amqp.broker_requests import REQUEUE
-from gateway.protocols.amqp.costly_methods import CostlyMethod
+from gateway.protocols.amqp.costly_method import CostlyMethod
 from gateway.protocols.amqp.frames import BASIC_NACK, BASIC_RECOVER, BASIC_RECOVER_ASYNC, BASIC_REJECT, OVERHEAD, method_frame
 from gateway.protocols.octets import u64
 from gateway.waiting.line import Line
