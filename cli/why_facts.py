@@ -85,7 +85,9 @@ class Limited:
     @property
     def last_over(self) -> str:
         """When a message was over it last, as RFC 3339; "": never since the bucket came into use."""
-        return str(self.usage.get("last_refused") or (self.event or {}).get("ts") or "")
+        event = self.event or {}
+        refused = str(self.usage.get("last_refused") or event.get("ts") or "")
+        return max(refused, str(event.get("since") or "")) if refused else ""  # what began it is counted a moment later
 
 
 @dataclass(slots=True)

@@ -284,7 +284,8 @@ class Frames:
         if large:
             complete = end <= size
             streamed = Sends(data, at, min(end, size), key, messages, cost, [opaque], one_way, True, complete)
-            streamed.copies = self._given_back(header)
+            if header.topic[0] == PERCENT:
+                streamed.copies = self._given_back(header)
             parts.append(streamed)
             if not complete:
                 self.streaming = end - size
@@ -303,13 +304,14 @@ class Frames:
             return run
         run = Sends(data, at, end, key, messages, cost, [opaque], one_way, False, True)
         run.send_backs = header.code == SEND_BACK
-        run.copies = self._given_back(header)
+        if header.topic[0] == PERCENT:
+            run.copies = self._given_back(header)
         parts.append(run)
         return run
 
     def _given_back(self, header: Header) -> list[Key] | None:
         """By what key the send counts as given back: it is sent back, or goes to the retry topic because a send-back was refused."""
-        if header.topic[0] != PERCENT or not header.topic.startswith(RETRY):
+        if not header.topic.startswith(RETRY):
             return None
         key = self._operation_key(header, REQUEUE)
         return None if key is None else [key]
