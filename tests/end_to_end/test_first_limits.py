@@ -67,7 +67,7 @@ def test_a_limit_that_is_only_counted_says_so_everywhere(rabbitmq: RabbitMQ, tmp
             (row,) = csv.DictReader(gateway.cli(*verb, "-o", "csv").stdout.splitlines())
             assert (row["mode"], row.get("refused", "0"), int(row["would_refuse"]) >= 49) == ("shadow", "0", True), row
         why = " ".join(gateway.cli("why", *key).stdout.split())
-        assert "over a limit that is not enforced: nothing is refused or held" in why
+        assert "over a limit that is not enforced: nothing is refused, and nothing waits" in why
         assert "of them would have been refused" in why
         for untrue in ("Slow down", "limited now", "Ask for more", "is held"):
             assert untrue not in why

@@ -189,21 +189,6 @@ def test_a_group_has_its_limit_and_others_theirs(answers: Answers) -> None:
     assert [answers[name]["ok"] for name in ("of a group", "of another group", "of no such group")] == [2, 2, 5]
 
 
-@pytest.mark.usefixtures("answers")
-def test_operators_see_the_users_and_groups_that_were_refused(gateway: Gateway) -> None:
-    limits = gateway.get("/v1/limits")["items"]
-    found = {(item["level"]["per"], item["level"]["thing"]): item["level"]["usage"]["refused"] for item in limits if item["level"]["usage"]}
-    assert (found["user", "shop"], found["group", "night-1"], found["group", "night-2"]) == (2, 3, 3)
-    gateway.stop()  # closes the access log
-    lines = [json.loads(line) for file in Path(gateway.directory, "access-log").rglob("*.jsonl") for line in file.read_text().splitlines()]
-    users = {line["user"] for line in lines if line.get("topic") == "signed"}
-    assert users == {"shop", "mill"}
-    groups = {line["group"] for line in lines if line.get("topic") == "grouped"}
-    assert groups == {"night-1", "night-2", "day"}
-    events = [json.loads(line) for line in gateway.log().splitlines() if '"limit_reached"' in line]
-    assert ("user", "shop", "shop") in {(event["per"], event["thing"], event.get("user")) for event in events}
-
-
 def test_topics_are_created_late_and_what_would_come_too_late_is_refused(answers: Answers) -> None:
     """By the client that mqadmin is, which waits 5 s for an answer."""
     one_by_one = answers["made one by one"]
@@ -298,3 +283,21 @@ def test_what_pop_gives_back_waits_and_comes_again(rocketmq: RocketMQ, gateway: 
         return [each.value for each in found] == [12]
 
     wait_until(come_again, within=HANG_S, what="all comes again")
+
+
+# ---- last: the gateway ends --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("answers")
+def test_operators_see_the_users_and_groups_that_were_refused(gateway: Gateway) -> None:
+    limits = gateway.get("/v1/limits")["items"]
+    found = {(item["level"]["per"], item["level"]["thing"]): item["level"]["usage"]["refused"] for item in limits if item["level"]["usage"]}
+    assert (found["user", "shop"], found["group", "night-1"], found["group", "night-2"]) == (2, 3, 3)
+    gateway.stop()  # closes the access log
+    lines = [json.loads(line) for file in Path(gateway.directory, "access-log").rglob("*.jsonl") for line in file.read_text().splitlines()]
+    users = {line["user"] for line in lines if line.get("topic") == "signed"}
+    assert users == {"shop", "mill"}
+    groups = {line["group"] for line in lines if line.get("topic") == "grouped"}
+    assert groups == {"night-1", "night-2", "day"}
+    events = [json.loads(line) for line in gateway.log().splitlines() if '"limit_reached"' in line]
+    assert ("user", "shop", "shop") in {(event["per"], event["thing"], event.get("user")) for event in events}
