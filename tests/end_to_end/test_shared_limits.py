@@ -1,4 +1,4 @@
-"""Rates of every algorithm over three workers, and over two gateways with a real Redis, for half a minute before a real RabbitMQ.
+"""Rates over three workers, and over two gateways with a real Redis, for half a minute before a real RabbitMQ and a real RocketMQ.
 
 They delay, so that something waits at all of them all the time however unevenly a busy machine sends.
 """
@@ -13,23 +13,27 @@ import pytest
 
 from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.redis_server import RedisServer
+from support.brokers.rocketmq import RocketMQ
+from support.clients.paced_sends import flood
 from support.clients.programs import go_publish
 from support.gateways import Gateway, StartGateway, amqp_listener
 from support.models.rates import let_through
-from support.processes import wait_until
+from support.processes import LOOPBACK, wait_until
 
-pytestmark = [pytest.mark.long, pytest.mark.rabbitmq]
+pytestmark = pytest.mark.long
 
 RATE = 200
 BEFORE_S = 6.0  # bursts are spent, and what warms up is warm
 WINDOW_S = 30.0
 ALGORITHMS = ("token_bucket", "pacing", "warm_up")
+SHARING = {"three workers": (1, 3), "two gateways": (2, 1)}  # gateways, workers of each
 
 
-def rules() -> list[dict[str, object]]:
+def rules(protocol: str, key: str) -> list[dict[str, object]]:
+    """A rule for each algorithm; `key` is what a rule matches the name by."""
     return [
         {
-            "name": algorithm, "match": {"protocol": "amqp", "routing_key": f"shared-{algorithm}"}, "limit": {"messages": f"{RATE}/s"},
+            "name": algorithm, "match": {"protocol": protocol, key: f"shared-{algorithm}"}, "limit": {"messages": f"{RATE}/s"},
             "algorithm": algorithm, "action": "delay", "max_delay": "2s", **({"warm_up": {"over": "2s"}} if algorithm == "warm_up" else {}),
         }
         for algorithm in ALGORITHMS
@@ -57,26 +61,50 @@ def assert_accurate(algorithm: str, begun: Mapping[int, int], passed: Mapping[in
     assert at_least >= 0.8 * RATE * WINDOW_S, "the flood was none"
 
 
-@pytest.mark.parametrize(("gateways", "workers"), [(1, 3), (2, 1)], ids=["three workers", "two gateways"])
-def test_rates_at_rabbitmq(rabbitmq: RabbitMQ, start_gateway: StartGateway, redis_server: RedisServer, gateways: int, workers: int) -> None:
+def start_sharing(
+    start_gateway: StartGateway, redis_server: RedisServer, listener: dict[str, object], some_rules: list[dict[str, object]], members: str
+) -> list[Gateway]:
+    """`three workers` of one gateway, or `two gateways` of a fleet, that have found each other."""
+    gateways, workers = SHARING[members]
     own = {"name": "one-of-some", "state_directory": "state", "workers": workers}
     more = {"fleet": {"redis": {"url": redis_server.url, "name": "accuracy", "timeout": "200ms"}}} if gateways > 1 else {}
-    listener = amqp_listener(f"127.0.0.1:{rabbitmq.port}")
-    running: list[Gateway] = [start_gateway([listener], rules(), gateway=own, **more) for _ in range(gateways)]
+    running = [start_gateway([listener], some_rules, gateway=own, **more) for _ in range(gateways)]
     if gateways > 1:
         wait_until(
             lambda: all(each.get("/v1/status")["fleet"]["gateways"] == gateways for each in running), within=15, what="all in the fleet"
         )
+    return running
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.parametrize("members", SHARING)
+def test_rates_at_rabbitmq(rabbitmq: RabbitMQ, start_gateway: StartGateway, redis_server: RedisServer, members: str) -> None:
+    listener = amqp_listener(f"127.0.0.1:{rabbitmq.port}")
+    running = start_sharing(start_gateway, redis_server, listener, rules("amqp", "routing_key"), members)
     twice = RATE / 3  # messages a second and connection: in all twice the limit
-    flags = {"connections": 6 // gateways, "seconds": BEFORE_S + WINDOW_S + 2, "rate": twice}
+    flags = {"connections": 6 // len(running), "seconds": BEFORE_S + WINDOW_S + 2, "rate": twice}
     floods = {
         algorithm: [go_publish(each.amqp_url(), "", f"shared-{algorithm}", f"{algorithm}{n}", **flags) for n, each in enumerate(running)]
         for algorithm in ALGORITHMS
     }
     for algorithm, some in floods.items():
         offered, passed = Counter[int](), Counter[int]()
-        for flood in some:
-            published = flood.result()
+        for flooding in some:
+            published = flooding.result()
             offered.update(published.begun_per_100ms)
             passed.update(published.acked_per_100ms)
         assert_accurate(algorithm, offered, passed)
+
+
+@pytest.mark.rocketmq
+@pytest.mark.parametrize("members", SHARING)
+def test_rates_at_rocketmq(rocketmq: RocketMQ, start_gateway: StartGateway, redis_server: RedisServer, members: str) -> None:
+    topics = [f"shared-{algorithm}" for algorithm in ALGORITHMS]
+    rocketmq.create_topics(*topics)
+    listener: dict[str, object] = {
+        "name": "plain", "protocol": "rocketmq", "bind": f"{LOOPBACK}:0", "upstream": f"{LOOPBACK}:{rocketmq.port}",
+    }  # fmt: skip
+    running = start_sharing(start_gateway, redis_server, listener, rules("rocketmq", "topic"), members)
+    ports = [(LOOPBACK, running[n % len(running)].port("plain")) for n in range(6)]
+    for algorithm, sends in zip(ALGORITHMS, flood(ports, topics, 2 * RATE, BEFORE_S + WINDOW_S + 2).values(), strict=True):
+        assert_accurate(algorithm, sends.begun, sends.passed)
