@@ -39,7 +39,7 @@ class Request:
 
     __slots__ = (
         "again", "bucket", "bypassed", "copies", "count", "flight", "key", "messages", "passed", "prepaid", "reservation", "rule",
-        "shadow_refused", "size", "unanswered", "unfit", "wait_ns",
+        "shadow_refused", "size", "turn_at", "unanswered", "unfit", "wait_ns",
     )  # fmt: skip
 
     def __init__(self, key: Key | None, count: i64, messages: i64, size: i64) -> None:
@@ -48,6 +48,9 @@ class Request:
         self.messages = messages  # of each; more than 1 for a RocketMQ batch
         self.size = size  # bytes of each, as on the wire
         self.copies: list[Key] | None = None  # of topics that get one of each, or of giving it back; with `key` it passes by all, or not
+        self.turn_at: i64 = (
+            0  # monotonic ns; its cost has come in by then, if nobody else asks; 0: never asked (`limiter.decisions.single`)
+        )
         self.reservation: Reservation | None = None  # where the cost is known only later: that is judged, not `messages` and `size`
         self.again = False  # judged and refused before, held since: the refusal is not counted a second time
         self.unanswered = False  # the broker never says what became of it: it counts in no limit on what is in flight

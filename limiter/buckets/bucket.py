@@ -55,6 +55,7 @@ class Bucket:
         "generation",
         "held",
         "last_refused_at",
+        "next_turn_at",
         "over_limit",
         "owed_until",
         "refused",
@@ -99,6 +100,7 @@ class Bucket:
         self.candidate: Candidate | None = next_candidate(None, rule, factory.candidate(rule), now)
         self.first_waiting: Waiter | None = None  # what has waited for it longest; none younger passes before it
         self.owed_until = 0  # monotonic ns, when the overdrafts so far are paid (`limiter.reservation`); NEVER at a rate of 0
+        self.next_turn_at = 0  # monotonic ns, from when on a dear request may pass and owe its cost again (`limiter.decisions.single`)
         self.last_refused_at = -1  # monotonic ns, when something was over the limit last; -1: never
 
     def adopt(self, effective: Effective, generation: int, since: int) -> None:

@@ -67,19 +67,27 @@ class Verdicts:
         size: int = request.size
         passed = count
         shadows = False
+        owing: list[Bucket] | None = None
         for bucket in buckets:
             if bucket.shadow:
                 shadows = True
             elif passed > 0:
                 if costs is not None:
                     messages, size = costs[bucket]
-                passed = bucket.available(passed, messages, size, now)
+                found = bucket.available(passed, messages, size, now)
+                if found == 0 and costs is not None and has_its_turn(request, bucket, messages, now):
+                    found = bucket.available(1, 0, size, now)
+                    if found > 0:
+                        owing = [*(owing or ()), bucket]
+                passed = found
         request.passed = passed
         if passed > 0:
             for bucket in buckets:
                 if not bucket.shadow:
                     if costs is not None:
                         messages, size = costs[bucket]
+                        if owing is not None and bucket in owing:
+                            bucket.next_turn_at = now + 2 * bucket.rule.limit.cost_ns(messages, 0)
                     bucket.take(passed, messages, size)
         if passed < count:
             refuse(request, buckets, now, costs)
@@ -235,6 +243,16 @@ class Verdicts:
         return f"<Verdicts {self.checks}>"
 
 
+def has_its_turn(request: Request, bucket: Bucket, cost: int, now: int) -> bool:
+    """Whether one of `request` may owe its `cost`, since it has waited as long as all of it takes to come in.
+
+    Others whose cost is a token take each as it comes, and would let a dearer one wait without end. What it owes they pay for: nothing
+    passes before that has come in, so over time the rate holds, as after a request that costs more than the burst. Then they have as long
+    a time to themselves, however many dear ones wait.
+    """
+    return cost > 1 and bucket.rule.cost is not None and 0 < request.turn_at <= now and bucket.next_turn_at <= now
+
+
 def refuse(request: Request, buckets: list[Bucket], now: int, costs: dict[Bucket, tuple[int, int]] | None = None) -> None:
     """Say why and for how long. Every bucket that would not let one more pass has refused, not only the first."""
     refused = 0 if request.again else request.count - request.passed
@@ -255,6 +273,8 @@ def refuse(request: Request, buckets: list[Bucket], now: int, costs: dict[Bucket
                 request.rule = bucket.rule
                 request.bucket = bucket
     request.wait_ns = min(longest, NEVER)
+    if costs is not None and (request.turn_at == 0 or request.passed > 0):
+        request.turn_at = now + request.wait_ns
 
 
 def judge_shadows(request: Request, buckets: list[Bucket], now: int, costs: dict[Bucket, tuple[int, int]] | None = None) -> None:

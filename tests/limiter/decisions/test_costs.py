@@ -133,6 +133,54 @@ def test_a_message_that_costs_more_than_the_burst_passes_a_full_bucket_and_is_pa
     assert (large.passed, after.passed, after.wait_ns) == (1, 0, 21 * SECOND // 10)
 
 
+@pytest.mark.parametrize("cost", [2, 10, 150])
+@pytest.mark.parametrize("flood", [1.1, 20])
+def test_what_is_dear_waits_for_its_cost_however_many_cheap_ones_come(cost: int, flood: float) -> None:
+    """An operation held beside a flood of publishes, each of which takes a token as it comes; and the limit holds."""
+    rule = Rule(
+        "work", Match(operation=("produce", "declare")), per="user", limit=Limit(messages=Rate(100)), open_for_ns=0,
+        cost=Cost(operations=(("declare", cost),)),
+    )  # fmt: skip
+    judge = judge_of(rule)
+    publish, declare = key(judge), Request(key(judge, "declare"), 1, 1, 0)
+    took = 0
+    passed = now = 0
+    step = int(SECOND / (100 * flood))
+    for number in range(int(10 * 100 * flood)):
+        now = NOW + number * step
+        some = Request(publish, 1, 1, 0)
+        judge.decide([some], now)
+        passed += some.passed
+        if number * step > 2 * SECOND and not took and number % 7 == 0:
+            judge.decide([declare], now)
+            declare.again = True
+            took = declare.passed and number * step - 2 * SECOND
+            passed += cost * declare.passed
+    assert 0 < took < (cost / 100 + 2) * SECOND
+    assert passed <= 100 + 100 * (now - NOW) / SECOND + cost
+
+
+def test_however_many_dear_ones_wait_half_of_the_rate_is_left_for_cheap_ones() -> None:
+    rule = Rule(
+        "work", Match(operation=("produce", "declare")), per="user", limit=Limit(messages=Rate(100)), open_for_ns=0,
+        cost=Cost(operations=(("declare", 10),)),
+    )  # fmt: skip
+    judge = judge_of(rule)
+    publish = key(judge)
+    declares = [Request(key(judge, "declare"), 1, 1, 0) for _ in range(50)]
+    cheap = dear = 0
+    for number in range(20_000):  # each millisecond
+        now = NOW + number * SECOND // 1000
+        some = Request(publish, 1, 1, 0)
+        judge.decide([*declares, some], now)
+        cheap += some.passed
+        dear += sum(declare.passed for declare in declares)
+        declares = [Request(declare.key, 1, 1, 0) if declare.passed else declare for declare in declares]
+    assert cheap + 10 * dear <= 100 + 100 * 20 + 10
+    assert cheap >= 0.45 * 100 * 20
+    assert 10 * dear >= 0.45 * 100 * 20
+
+
 def test_a_quota_counts_messages() -> None:
     quota = Quota("rocketmq", "t", (5.0, 5))
     rules = RuleSet(
