@@ -48,6 +48,18 @@ class Reservation(Waiter):
         return f"<Reservation {'of' if self.taken else 'for'} {self.messages} messages, {self.size} bytes, since {self.since}>"
 
 
+class Refund(Reservation):
+    """For what a request that has passed turned out not to cost: its buckets get it back, and their counters stay."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(0, 0)
+
+    def __repr__(self) -> str:
+        return "<Refund>"
+
+
 class Overdraft(Reservation):
     """What all requests of one cancelled consumer share; `taken`: it has begun, and what is still to come of it passes and is charged."""
 

@@ -36,7 +36,7 @@ AMQP_CLIENTS: Final = (
     amqp("basic.publish", "produce", "one message and its bytes, for its exchange and routing key; each name in CC and BCC once more",
          "[copies](../rabbitmq.md#copies-cc-and-bcc); [too large](../rabbitmq.md#messages-that-are-too-large)"),
     amqp("basic.get", "consume", "one message, where there is one; else one `get`, for who says it",
-         f"for its message it waits for its turn, then it is answered with basic.get-empty. After one on an empty queue the next {WAITS}",
+         f"for its message it waits for its turn, then it is answered with basic.get-empty. Over the limit of gets it {WAITS}",
          also="get"),
     amqp("basic.consume", "consume", "each message delivered, for its queue", "the method passes; deliveries wait for their turn",
          judged=False),

@@ -18,6 +18,7 @@ from limiter.buckets.ledger import TOUCH_NS, Ledger, at_hand
 from limiter.decisions.caps import cap_identities, share_of_cap
 from limiter.decisions.origins import subject_of
 from limiter.limits import NEVER, SECOND
+from limiter.operations import PRODUCE
 
 if TYPE_CHECKING:
     from limiter.buckets.leased_bucket_ref import LeasedBucketRef
@@ -86,7 +87,8 @@ class InForce:
             self._note_lag_controlled(buckets)
         key.counted = any(bucket.algorithm.slots() is not None for bucket in buckets)
         key.share = share_of_cap(buckets, key.text, now) if key.operation == "produce" else None
-        key.max_size = min([bucket.rule.max_message_size or NEVER for bucket in buckets], default=NEVER)
+        published = key.operation == PRODUCE  # what is delivered has been taken by the broker: refusing it would bring it back without end
+        key.max_size = min([bucket.rule.max_message_size or NEVER for bucket in buckets], default=NEVER) if published else NEVER
         key.priced = any(bucket.rule.cost is not None for bucket in buckets)
         key.in_runs = not self.tries and not key.priced and goes_in_runs(buckets, key.share)
         key.generation = self.generation

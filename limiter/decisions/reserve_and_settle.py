@@ -142,6 +142,17 @@ def overdraw(
             bucket.overdraw(request.count, messages, size, now)
 
 
+def refund(request: Request, buckets: list[Bucket], now: int, costs: dict[Bucket, tuple[int, int]] | None = None) -> None:
+    """Give back what `request` has cost, in shadow mode, too."""
+    request.passed = request.count
+    messages: int = request.messages
+    size: int = request.size
+    for bucket in buckets:
+        if costs is not None:
+            messages, size = costs[bucket]
+        bucket.algorithm.settle(-messages, -size, NEVER, now)
+
+
 def cost_of(bucket: Bucket, waiter: Waiter) -> int:
     """What `bucket` counts for the answer that is waited for."""
     return bucket.cost_of(CONSUME, waiter.messages, waiter.size)

@@ -12,10 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from limiter.buckets.bucket import EVICTED, Bucket
-from limiter.decisions.reserve_and_settle import overdraw, reserve, settle
+from limiter.decisions.reserve_and_settle import overdraw, refund, reserve, settle
 from limiter.in_flight import Ending, Flight, Hold, give_back
 from limiter.limits import NEVER
-from limiter.reservation import Overdraft, Reservation
+from limiter.operations import PRODUCE
+from limiter.reservation import Overdraft, Refund, Reservation
 from limiter.rules.rule import FIT
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ def has_copies(request: Request) -> bool:
     """Whether it names copies; what else is counted with it is of another operation."""
     key, copies = request.key, request.copies
     return copies is not None and key is not None and copies[0].operation == key.operation
+
+
+def is_published(request: Request) -> bool:
+    return request.key is not None and request.key.operation == PRODUCE
 
 
 class Checks:
@@ -174,6 +179,9 @@ class Verdicts:
         costs: dict[Bucket, tuple[int, int]] | None = None,
     ) -> None:
         """One that was taken is to be settled. Where no rule is for it any more it is settled all the same."""
+        if isinstance(reservation, Refund):
+            refund(request, buckets, now, costs)
+            return
         if isinstance(reservation, Overdraft):
             self._overdraw(request, reservation, buckets, now, costs)
             return
@@ -283,7 +291,7 @@ def judge_shadows(request: Request, buckets: list[Bucket], now: int, costs: dict
     size: int = request.size
     for bucket in buckets:
         if bucket.shadow:
-            if bucket.rule.reason_against(request.size, has_copies(request)) != FIT:
+            if is_published(request) and bucket.rule.reason_against(request.size, has_copies(request)) != FIT:
                 bucket.count_unfit(request.passed * request.messages, now)
                 request.shadow_refused = request.passed
                 continue

@@ -119,6 +119,7 @@ def wait(conversation: Conversation, part: Part, now: int) -> int:
     part.again = True
     if part.deadline == 0:
         count_held(part)
+    if part.deadline <= now:  # nothing refuses it, so it has none any more
         part.deadline = NEVER
     held = conversation.lines.hold(part, next_turn(conversation, part, now))
     assert held, "a protocol that cannot refuse a request can hold it"

@@ -63,6 +63,7 @@ class BrokerMethods:
             intake.overtake(channel)
             return
         if method == BASIC_GET_OK:
+            self.deliveries.costly_methods.refund_get()
             taken = intake.begin(channel, method, passthrough.data, pos, stop)
         else:
             channel.broker_left = 0

@@ -8,8 +8,9 @@ broker is declared in order, only slower.
 
 Two are a little different:
 
-* `basic.get` costs nothing when it is asked, since nobody knows yet whether it brings a message, which counts as consumed. When its queue
-  was empty it is charged (`owe_get`), and what the client asks next waits until that is paid.
+* `basic.get` costs when it is asked, for nobody knows yet whether its queue is empty, and gets its cost back when it has brought a message
+  (`refund_get`), which counts as consumed. Charged after, any number that is asked at once would pass, and be owed for hours by all who
+  share the limit.
 * `connection.open` comes before the client is let in, and brokers do not wait for it as long as for a method of an open channel (RabbitMQ:
   10 s for the whole handshake). So it waits as the rule's action says, up to `max_delay`, and is then refused: its connection is closed as
   by a broker that has as many as it takes (530). It is judged when the broker knows who it is, or anybody could use up the limit of a user
@@ -40,7 +41,7 @@ from gateway.protocols.amqp.frames import (
 )
 from limiter.operations import BIND, CONNECT, DECLARE, DELETE, GET, OPEN, PURGE
 from limiter.request import Request
-from limiter.reservation import Overdraft
+from limiter.reservation import Refund
 from limiter.topics import amqp_topic
 
 if TYPE_CHECKING:
@@ -80,17 +81,16 @@ class CostlyMethods:
             key = self.keys[operation] = self.judge.key(origin, raw, amqp_topic(origin.vhost, b"", b""), None, operation, told_apart=True)
         if not self.judge.limited(key):
             return None
-        return CostlyMethod(REQUEST, channel_id, data, pos, stop, key, 1, 0 if method == BASIC_GET else 1, 0)
+        return CostlyMethod(REQUEST, channel_id, data, pos, stop, key, 1, 1, 0)
 
-    def owe_get(self) -> None:
-        """A basic.get of the client's has found its queue empty."""
+    def refund_get(self) -> None:
+        """A basic.get of the client's has brought a message."""
         key = self.keys.get(GET)
         if key is None or not self.judge.rules.may_limit(GET) or not self.judge.limited(key):
             return
-        owed = Request(key, 1, 1, 0)
-        owed.reservation = Overdraft(taken=True)
-        self.judge.owe(owed)
-        self.lot.count(key, 1, 1, 0)
+        refunded = Request(key, 1, 1, 0)
+        refunded.reservation = Refund()
+        self.judge.owe(refunded)
 
     def __repr__(self) -> str:
         return f"<CostlyMethods {list(self.keys)}>"

@@ -20,7 +20,7 @@ from gateway.pipeline.parts import PLAIN, REQUEST, Part
 from gateway.pipeline.reports import Reports
 from gateway.protocols.amqp.broker_stream import BrokerStream
 from gateway.protocols.amqp.channel import PART_OVERHEAD, AmqpChannel
-from gateway.protocols.amqp.channel_states import CLOSED_WHILE_HELD, PASSING
+from gateway.protocols.amqp.channel_states import CLOSED_WHILE_HELD, NO_CLOSE, PASSING
 from gateway.protocols.amqp.client_stream import ClientStream
 from gateway.protocols.amqp.costly_method import CostlyMethod
 from gateway.protocols.amqp.deliveries.gets import PATIENCE_NS
@@ -38,6 +38,7 @@ from gateway.protocols.amqp.refusals import over_limit, publish_end
 from gateway.waiting.line import Line
 from gateway.waiting.lines import IN_MEMORY, Lines
 from limiter.keys import Key
+from limiter.limits import NEVER
 
 PENDING_BYTES: Final = 130  # of memory for each tag of a requeue that waits, beside its frame (two entries of `Settlements`)
 ANSWERED_METHODS: Final = (CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK)
@@ -55,6 +56,7 @@ class HeldParts(Lines):
         self.channels = broker_stream.channels
         self.deliveries = broker_stream.deliveries
         self.forward: Callable[[Part], None] | None = None  # `Settling.pass_on`
+        self.dropped: list[AmqpChannel] = []  # channels of a client that is gone, whose operations were given up
         self.behind_close: list[Part] = []  # connection.close and what follows it, until `by_name` is empty
         self.opening = Line(0)  # a connection.open that waits
         self.failure: ProtocolError | None = None  # that ends the connection with the next take
@@ -157,6 +159,7 @@ class HeldParts(Lines):
         if part.held is not None:
             self.count_messages(part, -1)
         self.deliveries.lot.count(part.key, 0, part.count * part.messages, 0)
+        self.end_wait(part)
         part.kind = PLAIN
 
     # ---- in and out ------------------------------------------------------------------------------------------------
@@ -171,6 +174,9 @@ class HeldParts(Lines):
         if part.ordering_key < 0 and part.rule is not None and part.rule.backoff_ns is not None:
             due += self.requeues.pause(part)
         line = self.line_for(part)
+        channel = self.channels.get(part.ordering_key)
+        if channel is not None and channel.gateway_close != NO_CLOSE:  # an open, which the broker takes once it has said close-ok
+            due = NEVER
         if line is not None and line.paged is not None and part.reservation is not None:
             self.deliveries.gets.goes_unjudged(part)
             due = 0
@@ -289,14 +295,24 @@ class HeldParts(Lines):
         ]
 
     def drop_operations(self) -> None:
-        """The client has gone, without a word: what it would have opened or declared, with nothing published behind it, is given up, as by
-        a broker that has not come to it. It would use the limit up for those who are there. Nor does anything follow on such a channel."""
+        """The client has gone: what it would have opened or declared, with nothing published behind it, is given up, as by a broker that
+        has not come to it. It would use the limit up for those who are there. Nor does anything follow on such a channel."""
         for line in self.operation_lines():
             channel = self.channels.get(line.parts[0].ordering_key)
-            if channel is not None:
-                channel.settled_state = CLOSED_WHILE_HELD
+            if channel is not None and any(method_of(part) == CHANNEL_OPEN for part in line.parts):
+                channel.settled_state = CLOSED_WHILE_HELD  # the broker does not know it
+            elif channel is not None:
+                self.dropped.append(channel)
             for part in self.forget(line):
                 self.reports.give_up(part)
+
+    def end_dropped(self) -> None:
+        """The broker has been told what is not consumed any more on channels whose operations were dropped."""
+        for channel in list(self.dropped):
+            if channel.leave is None or channel.leave.given_back:
+                self.dropped.remove(channel)
+                if channel.settled_state == PASSING:
+                    channel.settled_state = CLOSED_WHILE_HELD
 
     def follows_limits(self) -> bool:
         return self.has_paged or self.deliveries.consumers.follows

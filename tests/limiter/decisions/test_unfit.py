@@ -76,6 +76,16 @@ def test_a_size_that_no_message_has_is_an_error(size: int) -> None:
         replace(SMALL, max_message_size=size)
 
 
+@pytest.mark.parametrize("mode", ["enforce", "shadow"])
+def test_what_is_delivered_is_as_large_as_it_is(mode: str) -> None:
+    """Refused it would come back without end; a rule for both operations says how large what is published may be."""
+    both = replace(SMALL, match=Match(operation=("produce", "consume")), per="user", open_for_ns=0, mode=mode)
+    judge = Judge(RuleSet((both,)))
+    request = Request(key_of(judge, "orders", user="shop", operation="consume"), 1, 1, 2000)
+    judge.decide([request], NOW)
+    assert (request.passed, request.unfit, request.shadow_refused) == (1, FIT, 0)
+
+
 def test_it_is_for_what_is_published() -> None:
     with pytest.raises(RuleError, match="is for what is published"):
         replace(SMALL, match=Match(topic="orders", operation="consume"))

@@ -25,7 +25,6 @@ passes.
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Callable
 from os import urandom
 from typing import TYPE_CHECKING, Final
 
@@ -100,7 +99,6 @@ class Consumers:
         self.follows = False  # something was consumed
         self.kept = 0  # entries remembered, of all channels
         self.max_kept = MAX_REMEMBERED
-        self.on_empty: Callable[[], None] | None = None  # `CostlyMethods.owe_get`
         self.staying: dict[bytes, Declared] = {}  # queues declared here whose consumers must stay at the broker, by name
 
     # ---- what the client asks for ----------------------------------------------------------------------------------
@@ -236,8 +234,6 @@ class Consumers:
 
     def answer(self, method: int, channel_id: int, arguments: bytes) -> bytes | None:
         """The broker says one of ANSWERS on channel `channel_id`: what the client is told instead, b"" nothing; None: it passes."""
-        if method == BASIC_GET_EMPTY and self.on_empty is not None:
-            self.on_empty()
         channel = self.channels.get(channel_id)
         if channel is None:
             return None

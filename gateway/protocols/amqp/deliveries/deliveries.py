@@ -83,7 +83,6 @@ class Deliveries:
         self.requeues = Requeues(judge, self.consumers, self.lot, self.requests, reports)
         self.requeues.settle = self.settle
         self.costly_methods = CostlyMethods(judge, self.lot)
-        self.consumers.on_empty = self.costly_methods.owe_get
         self.leaving.recovers = self.requeues.close
 
     @property

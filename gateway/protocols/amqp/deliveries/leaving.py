@@ -100,7 +100,8 @@ class Leaving:
             if leave is not None and not channel.forwarding and not channel.committing and is_open(channel):
                 words += leave.first
                 leave.first = []
-                self._cancel(channel, leave, words)
+                if channel.unsettled_opens == 0:
+                    self._cancel(channel, leave, words)
                 if quiet and not leave.given_back and channel.unsettled_opens == 0:
                     self._give_all_back(channel, leave, words)
                 words += [give_back(channel.number, tag, 1) for tag in leave.late]

@@ -233,3 +233,21 @@ def test_a_limit_set_live_for_a_group_holds_without_a_rule() -> None:
     talk.client(change_invisible_time() * 12 + send_back("others"))
     assert told(talk).endswith(send_back("others"))
     assert talk.conversation.budget.held_messages > 0
+
+
+@pytest.mark.parametrize("backoff", [None, 30 * SECOND])
+def test_what_nothing_refuses_waits_with_its_backoff_and_is_not_judged_all_the_time(backoff: int | None) -> None:
+    """One-way send-backs, and those of a library that takes no refusal: after 2.5 s they wait on, and ask no more often than others."""
+    talk = Talk(
+        "rocketmq", Rule("slow", Match(operation=REQUEUE), limit=Limit(messages=Rate(1, 60 * SECOND)), action="delay", backoff_ns=backoff)
+    )
+    header = json_header(36, {"group": "workers", "offset": "1", "originTopic": "orders"}, opaque=3, language="CPP", version=63)
+    talk.client(b"".join([to_retry(opaque=opaque, one_way=True) for opaque in (1, 2)]) + frame(header) * 2)
+    judged = 0
+    conversation = talk.conversation
+    while conversation.budget.next_due <= 1_010 * SECOND and judged < 1_000:
+        talk.now = max(talk.now, conversation.budget.next_due)
+        due = conversation.lines.take_due(talk.now, 256)
+        judged += len(due)
+        talk.settle(due)
+    assert 0 < judged < 500
