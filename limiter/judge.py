@@ -151,7 +151,7 @@ class Judge:
             self._begin_look(now)
             if key.generation != self._in_force.generation:
                 self._in_force.match(key, now)
-            return min(max([bucket.peek_ns(now, size) for bucket in key.buckets if not bucket.shadow], default=0), NEVER)
+            return min(max([bucket.peek_ns(now, size, key.operation) for bucket in key.buckets if not bucket.shadow], default=0), NEVER)
 
     # ---- verdicts, on the limiter's threads ------------------------------------------------------------------------
 

@@ -181,9 +181,9 @@ class Bucket:
         """The true time until one such request would pass this bucket; 0: now."""
         return max(self.breaker.remaining_ns(now), self.algorithm.wait_ns(messages, size, now))
 
-    def peek_ns(self, now: int, size: int = 0) -> int:
-        """The wait of one message of `size` bytes, for a caller that only looks."""
-        cost = self.cost_of(self.subject.operation, 1, size)
+    def peek_ns(self, now: int, size: int = 0, operation: str = "") -> int:
+        """The wait of one message of `size` bytes, or of one `operation` ("": that of the first message), for a caller that only looks."""
+        cost = self.cost_of(operation or self.subject.operation, 1, size)
         return max(self.breaker.remaining_ns(now), self.algorithm.peek_ns(cost, size, now))
 
     def refuse(self, count: int, messages: int, size: int, now: int) -> bool:

@@ -494,8 +494,8 @@ class RuleSet:
                 thing, change = found
                 origin, alone = "override", True
                 rule = with_level_override(self._unruled_of(per, subject.operation) if at < 0 else rule, change, subject.name.protocol)
-        if alone:
-            own_buckets = ""
+        if alone:  # changes of one thing for two operations are two limits; no rule has such a name
+            own_buckets = "" if subject.operation == PRODUCE else f"({subject.operation})"
         elif words is not None:
             own_buckets = rule.name
             if group is not None:

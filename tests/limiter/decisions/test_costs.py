@@ -11,9 +11,10 @@ from limiter.quota_snapshot import Quota
 from limiter.request import Request
 from limiter.reservation import Overdraft, Reservation
 from limiter.rules.cost import MAX_COST, MAX_STEP, Cost
-from limiter.rules.rule import Match, Rule, RuleError
+from limiter.rules.level_keys import LevelKey
+from limiter.rules.rule import Match, Override, Rule, RuleError
 from limiter.rules.rule_set import RuleSet
-from limiter.topics import rocketmq_topic
+from limiter.topics import amqp_topic, rocketmq_topic
 from support.models.asking import judge_of, key_of
 
 NOW = 1_000 * SECOND
@@ -240,3 +241,49 @@ def test_costs_have_bounds(said: dict[str, object]) -> None:
 def test_a_rule_of_several_operations_has_no_breaker_and_is_no_cap() -> None:
     work = Rule("work", Match(operation=("produce", "declare")), per="listener", limit=Limit(messages=Rate(5), bytes=Rate(5)))
     assert (work.breaker_ns(), work.is_cap()) == (0, False)
+
+
+def test_the_wait_of_one_operation_is_not_that_of_another() -> None:
+    """Where a client has declared before it consumes: a consumer that was taken away comes back when a message may pass."""
+    rule = Rule(
+        "all", Match(protocol="amqp", operation=("consume", "declare")), per="user", limit=Limit(messages=Rate(10), messages_burst=100),
+        open_for_ns=0, cost=Cost(operations=(("declare", 50),)),
+    )  # fmt: skip
+    judge = judge_of(rule)
+    name = amqp_topic(b"/", b"", b"q")
+    declares, consumes = (key_of(judge, name, user="shop", operation=operation) for operation in ("declare", "consume"))
+    judge.decide([Request(declares, 1, 1, 0), Request(consumes, 20, 1, 10)], NOW)
+    assert judge.wait_of(declares, 0, NOW) == 2 * SECOND
+    assert judge.wait_of(consumes, 10, NOW) == 0
+
+
+@pytest.mark.parametrize("first", ["produce", "requeue"])
+@pytest.mark.parametrize("per", ["client", "user"])
+def test_live_limits_of_one_thing_for_two_operations_are_two_limits(first: str, per: str) -> None:
+    thing = {"client": "10.0.0.1", "user": "shop"}[per]
+    changes = {
+        LevelKey("produce", per, "", thing): Override(messages=Rate(1000)),
+        LevelKey("requeue", per, "", thing): Override(messages=Rate(20)),
+    }
+    judge = Judge(RuleSet((), level_overrides=changes))
+    name = amqp_topic(b"/", b"", b"jobs")
+    passed = {}
+    for operation in (first, "requeue" if first == "produce" else "produce"):
+        request = Request(key_of(judge, name, user="shop", operation=operation), 500, 1, 10)
+        judge.decide([request], NOW)
+        passed[operation] = request.passed
+    assert passed == {"produce": 500, "requeue": 20}
+
+
+@pytest.mark.parametrize("first", ["produce", "requeue"])
+def test_a_live_limit_of_a_queues_requeues_is_not_its_topics(first: str) -> None:
+    """As the page has it: `sluice limits set queue / jobs --operation requeue --messages 20/s`, beside a rule per topic."""
+    name = amqp_topic(b"/", b"", b"jobs")
+    change = {LevelKey("requeue", "topic", "amqp", name.text()): Override(messages=Rate(20))}
+    judge = Judge(RuleSet((Rule("each", limit=Limit(messages=Rate(1000))),), level_overrides=change))
+    passed = {}
+    for operation in (first, "requeue" if first == "produce" else "produce"):
+        request = Request(key_of(judge, name, user="shop", operation=operation), 500, 1, 10)
+        judge.decide([request], NOW)
+        passed[operation] = request.passed
+    assert passed == {"produce": 500, "requeue": 20}
