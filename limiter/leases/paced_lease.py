@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final
 from limiter.algorithms.pacing import TOLERANCE_NS
 from limiter.leases.leased_bucket import LeasedBucket
 from limiter.leases.leased_tokens import WHOLE, LeasedTokens
-from limiter.limits import NEVER
 
 if TYPE_CHECKING:
     from limiter.leases.lease import Lease
@@ -40,13 +39,15 @@ class Gate:
         self._per_ns = rate.per_ns
         self._due = now - TOLERANCE_NS  # monotonic ns
 
-    def set_rate(self, rate: Rate) -> None:
+    def change(self, rate: Rate, now: int) -> None:
+        """What must be waited for is the lesser of the same time and the same number; nothing after a rate of 0, as long as that holds."""
+        if rate.amount > 0:
+            wait = self.wait_ns(now)
+            self._due = min(self._due, now + wait * self._amount * rate.per_ns // (rate.amount * self._per_ns))
         self._amount = rate.amount
         self._per_ns = rate.per_ns
 
-    def interval_ns(self, cost: int, tokens: LeasedTokens, lease: Lease) -> int:
-        if self._amount == 0:
-            return NEVER
+    def _interval_ns(self, cost: int, tokens: LeasedTokens, lease: Lease) -> int:
         whole = cost * self._per_ns * WHOLE // self._amount  # the interval of the whole rate, in WHOLE
         if lease.owner_lost_at != 0:
             return whole // tokens.alone(lease)
@@ -57,12 +58,19 @@ class Gate:
         late = now - max(self._due, now - TOLERANCE_NS)
         if late < 0:
             return 0
-        interval = self.interval_ns(cost, tokens, lease)
+        interval = self._interval_ns(cost, tokens, lease)
         return count if interval == 0 else min(count, late // interval + 1)
 
     def charge(self, cost: int, tokens: LeasedTokens, lease: Lease, now: int) -> None:
-        """Below 0: it is given back."""
-        self._due = max(self._due, now - TOLERANCE_NS) + self.interval_ns(cost, tokens, lease)
+        """Below 0: it is given back. At a rate of 0 nothing is due, whatever passes."""
+        if self._amount > 0:
+            self._due = max(self._due, now - TOLERANCE_NS) + self._interval_ns(cost, tokens, lease)
+
+    def settle(self, cost: int, debt_ns: int, tokens: LeasedTokens, lease: Lease, now: int) -> None:
+        before = self._due
+        self.charge(cost, tokens, lease, now)
+        if cost > 0:
+            self._due = min(self._due, max(before, now + debt_ns))
 
     def wait_ns(self, now: int) -> int:
         return max(0, self._due - now)
@@ -92,18 +100,18 @@ class PacedLease(LeasedBucket):
         return count
 
     def take(self, count: int, messages: int, size: int) -> None:
-        self._charge(count * messages, count * size, self._used_at)
+        if self._messages_gate is not None and self._messages is not None:
+            self._messages_gate.charge(count * messages, self._messages, self._lease, self._used_at)
+        if self._bytes_gate is not None and self._bytes is not None:
+            self._bytes_gate.charge(count * size, self._bytes, self._lease, self._used_at)
         super().take(count, messages, size)
 
     def settle(self, messages: int, size: int, debt_ns: int, now: int) -> None:
-        self._charge(messages, size, now)
-        super().settle(messages, size, debt_ns, now)
-
-    def _charge(self, messages: int, size: int, now: int) -> None:
         if self._messages_gate is not None and self._messages is not None:
-            self._messages_gate.charge(messages, self._messages, self._lease, now)
+            self._messages_gate.settle(messages, debt_ns, self._messages, self._lease, now)
         if self._bytes_gate is not None and self._bytes is not None:
-            self._bytes_gate.charge(size, self._bytes, self._lease, now)
+            self._bytes_gate.settle(size, debt_ns, self._bytes, self._lease, now)
+        super().settle(messages, size, debt_ns, now)
 
     def peek_ns(self, messages: int, size: int, now: int) -> int:
         return max(super().peek_ns(messages, size, now), self._gates_ns(now))
@@ -129,5 +137,5 @@ def changed_gate(gate: Gate | None, rate: Rate | None, now: int) -> Gate | None:
         return None
     if gate is None:
         return Gate(rate, now)
-    gate.set_rate(rate)
+    gate.change(rate, now)
     return gate
