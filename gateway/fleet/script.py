@@ -31,7 +31,7 @@ buckets, at most to their burst. Time passed in (`now`) is for tests. Scripts th
 by their text: that is how Redis 5 and later, and Valkey, do it.
 
 **Places** of limits on requests in flight are kept by a script of their own, which does what `limiter.leases.lent_places` does: a hash says
-of each member what it needs, what it holds and when it said so. One that has said nothing for SEEN_S holds nothing any more.
+of each member what it needs, what it holds and when it said so. One that has said nothing for SILENT_NS holds nothing any more.
 
 A further script counts the gateways of the fleet: those that have shown themselves within SEEN_S. With a secret of the fleet another one
 does that, which keeps proofs beside the names (`presence.py`); gateways without a secret count the same names. Where somebody has put more
@@ -48,7 +48,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from limiter.algorithms.warm_up import DEFAULT_OVER_NS
-from limiter.leases.lent_places import LEARN_NS, ON_CREDIT, TURN_NS
+from limiter.leases.lent_places import LEARN_NS, ON_CREDIT, SILENT_NS, TURN_NS
 from limiter.leases.owner import SHORT_NS
 from limiter.leases.sharing import owner_limit
 
@@ -208,17 +208,17 @@ for at = 1, #all, 2 do
   local need, has, seen = string.match(all[at + 1], '^(%d+) (%d+) (%d+)$')
   if all[at] == 'learns' then
     learns = tonumber(all[at + 1]) or 0
-  elseif not seen or math.abs(now - tonumber(seen)) > @seen@ then
-    dead[#dead + 1] = all[at]
   elseif all[at] == me then
-    known = true
+    known = seen and math.abs(now - tonumber(seen)) <= @silent@
+  elseif not seen or math.abs(now - tonumber(seen)) > @silent@ then
+    dead[#dead + 1] = all[at]
   else
     holders[all[at]] = {tonumber(need), tonumber(has)}
     names[#names + 1] = all[at]
   end
 end
 local part = 0
-if needed == 0 then
+if needed <= 0 then
   dead[#dead + 1] = me
 else
   if not known and held > @credit@ then
@@ -238,7 +238,7 @@ else
   for at, name in ipairs(names) do place[name] = (at - 1 + turn) % #names end
   table.sort(names, function(one, other)
     local a, b = holders[one][1], holders[other][1]
-    if a ~= b then return a < b end
+    if a ~= b and most >= #names then return a < b end
     return place[one] < place[other]
   end)
   local left = most
@@ -255,9 +255,9 @@ else
   redis.call('HSET', key, me, string.format('%.0f %.0f %.0f', needed, held, now))
 end
 if #dead > 0 then redis.call('HDEL', key, unpack(dead)) end
-redis.call('PEXPIRE', key, @seen@ / 500)
+redis.call('PEXPIRE', key, @silent@ / 500)
 return {part, 0, most, now}
-""".replace("@seen@", str(SEEN_S * 1_000_000))
+""".replace("@silent@", str(SILENT_NS // 1000))
     .replace("@turn@", str(TURN_NS // 1000))
     .replace("@learn@", str(LEARN_NS // 1000))
     .replace("@credit@", str(ON_CREDIT))

@@ -7,9 +7,11 @@ that has forgotten everything, is made good by the next one. (When somebody unkn
 more until all must have told.)
 
 * What is needed is shared by max-min: whoever needs less than an even part gets it, the others share the rest evenly. Where there are fewer
-  places than members, they take turns of TURN_NS.
+  places than members, they take turns of TURN_NS, whatever each needs.
 * A member that holds more than its part lets no request pass until that many have ended. Only what nobody holds is lent, so the sum is
   never above the limit.
+* Whoever has said nothing for SILENT_NS holds nothing any more: it has ended, or its last word was not for this owner. (No rule was in
+  force for the bucket when it gave back, or it spoke of tokens, because the limit's algorithm was changed.)
 * What nobody needs is spread evenly, with a part for whoever comes next, so that the next requests find a place in hand.
 
 A script in Redis does the same for a fleet (`gateway.fleet.script`).
@@ -21,24 +23,26 @@ from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms.base import Algorithm
 from limiter.algorithms.slots import MIN_WAIT_NS, Slots, most_in_flight
-from limiter.limits import NEVER
+from limiter.limits import NEVER, SECOND
 
 if TYPE_CHECKING:
     from limiter.limits import Limit
 
 ON_CREDIT: Final = 1  # places; that a member may hold of which its owner does not know yet
 LEARN_NS: Final = 250_000_000  # ns; some rounds of a fleet, in which each member says what it holds
+SILENT_NS: Final = 5 * SECOND  # ns; a hundred rounds of a member that has something in flight; a guess
 TURN_NS: Final = 500_000_000  # ns; some rounds of a fleet: a place that goes round is idle for one of them; a guess
 
 
 class Holder:
-    """What one member has said last."""
+    """What one member has said last, and when (monotonic ns)."""
 
-    __slots__ = ("held", "needed")
+    __slots__ = ("held", "needed", "said_at")
 
-    def __init__(self, needed: int, held: int) -> None:
+    def __init__(self, needed: int, held: int, said_at: int) -> None:
         self.needed = needed
         self.held = held
+        self.said_at = said_at
 
     def __repr__(self) -> str:
         return f"<Holder needs {self.needed}, holds {self.held}>"
@@ -56,13 +60,14 @@ class LentPlaces(Algorithm):
         self._learns_until = 0  # monotonic ns; it has forgotten who holds what: nobody gets more until all have said so
 
     def lend(self, member: int, needed: int, held: int, now: int) -> int:
-        """How many places `member` may hold from now on; 0 and 0: it has none and wants none."""
-        if needed == 0:
+        """How many places `member` may hold from now on. One that needs none gives all back."""
+        self.forget_silent(now)
+        if needed <= 0:
             self.leave(member)
             return 0
         if member not in self._holders and held > ON_CREDIT:
             self._learns_until = now + LEARN_NS
-        self._holders[member] = mine = Holder(min(needed, self.most), held)
+        self._holders[member] = mine = Holder(min(needed, self.most), held, now)
         others = taken = 0
         for other, holder in self._holders.items():
             if other != member:
@@ -80,7 +85,8 @@ class LentPlaces(Algorithm):
         """What is left for `member` when those that need less, and whose turn it is, have theirs."""
         members = sorted(self._holders)
         turn = now // TURN_NS
-        order = sorted(members, key=lambda each: (self._holders[each].needed, (members.index(each) + turn) % len(members)))
+        scarce = self.most < len(members)  # then those that come first get nothing
+        order = sorted(members, key=lambda each: (0 if scarce else self._holders[each].needed, (members.index(each) + turn) % len(members)))
         left, part = self.most, 0
         for number, each in enumerate(order):
             part = min(self._holders[each].needed, left // (len(order) - number))
@@ -93,6 +99,13 @@ class LentPlaces(Algorithm):
         """What it held is free; whether anybody is left."""
         self._holders.pop(member, None)
         self._count()
+        return len(self._holders) > 0
+
+    def forget_silent(self, now: int) -> bool:
+        """Free what those held that have said nothing for long; whether anybody is left."""
+        silent = [member for member, holder in self._holders.items() if abs(now - holder.said_at) > SILENT_NS]
+        for member in silent:
+            self.leave(member)
         return len(self._holders) > 0
 
     def _count(self) -> None:

@@ -81,10 +81,11 @@ class LeaseOwner:
             self._forget(name, member)
 
     def expire(self, now: int) -> None:
-        """Forget members that are short no more. Call it once in a while, for buckets that are not asked for any more."""
+        """Forget members that are short no more, and holders of places that are silent. Call it once in a while, for buckets that are not
+        asked for any more."""
         for name in list(self._short):
             self._others(name, -1, now)
-        self._places = {name: places for name, places in self._places.items() if not places.is_full(now)}
+        self._places = {name: places for name, places in self._places.items() if places.forget_silent(now)}
 
     def __repr__(self) -> str:
         return f"<LeaseOwner granted={self.granted} refused={self.refused} short={len(self._short)}>"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import count
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
-from gateway.fleet.script import EXACT, PLACES, PRESENCE, SCRIPT, SEEN_S, key_of, presence_key_of, rates_of, warm_up_us, whole_rate
+from gateway.fleet.script import EXACT, PLACES, PRESENCE, SCRIPT, key_of, presence_key_of, rates_of, warm_up_us, whole_rate
 from limiter.algorithms.token_bucket import TokenBucket
 from limiter.algorithms.warm_up import warm_up
 from limiter.leases.lent_places import LentPlaces
@@ -136,17 +136,14 @@ def test_what_warms_up_does_so_as_in_the_owner(client: Redis, limit: Limit, sche
     st.sampled_from([1, 2, 3, 10, 64]),
     st.lists(st.tuples(st.integers(0, 900_000), st.integers(1, 5), st.sampled_from([0, 1, 5, 70]), st.integers(0, 12)), max_size=40),
 )
+@example(most=10, schedule=[(0, 1, 70, 1), (6_000_000, 1, 70, 1), (1000, 2, 70, 0)])
+@example(most=2, schedule=[(0, 1, 1, 0), (1000, 2, 5, 0), (1000, 3, 5, 0), (1000, 1, 1, 0), (600_000, 2, 5, 1), (0, 3, 5, 1), (0, 1, 1, 0)])
 @once()
 def test_places_are_lent_as_by_the_owner(client: Redis, most: int, schedule: list[tuple[int, int, int, int]]) -> None:
-    """Whatever members say; one that has said nothing for SEEN_S is gone, which the parent of workers hears otherwise."""
+    """Whatever members say."""
     key, model, now = f"places-{next(NAMES)}", LentPlaces(Limit(concurrent=most), START * 1000), START
-    said: dict[int, int] = {}
     for step, member, needed, held in schedule:
         now += step
-        for other in [each for each, at in said.items() if now - at > SEEN_S * 1_000_000]:
-            model.leave(other)
-            del said[other]
-        said[member] = now
         answer = client.eval(PLACES, 1, key, now, str(member), most, needed, held)
         assert answer == [model.lend(member, needed, held, now * 1000), 0, most, now]
 

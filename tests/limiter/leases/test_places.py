@@ -6,7 +6,8 @@ import pytest
 
 from limiter.leases.lease import Lease
 from limiter.leases.leased_places import concurrency_places
-from limiter.leases.lent_places import LentPlaces
+from limiter.leases.lent_places import SILENT_NS, LentPlaces
+from limiter.leases.owner import LeaseOwner
 from limiter.leases.sharing import member_limit
 from limiter.limits import Limit, Rate
 from support.models.places import MS, START, PlacesWorld
@@ -53,6 +54,46 @@ def test_where_there_are_fewer_places_than_members_all_take_turns(every: int) ->
     assert world.most == 1
     assert min(passed) >= 0.25 * sum(passed)
     assert sum(passed) >= 0.75 * in_one_process(1, 30_000), "a place that goes round is idle on its way"
+
+
+def test_turns_are_for_those_too_that_need_little() -> None:
+    """Four modest members beside four that flood four places. Until November 2026 the modest ones were refused for ever."""
+    places, needs = LentPlaces(at_most(4), START), {1: 1, 2: 1, 3: 1, 4: 1, 5: 4, 6: 4, 7: 4, 8: 4}
+    held, rounds = dict.fromkeys(needs, 0), dict.fromkeys(needs, 0)
+    for round_ in range(20 * 60):
+        for member, needed in needs.items():
+            held[member] = places.lend(member, needed, held[member], START + round_ * 50 * MS)
+            rounds[member] += held[member]
+    assert min(rounds.values()) >= 0.4 * 20 * 60, "half of the time each"
+
+
+def test_places_of_a_member_that_has_gone_silent_are_free() -> None:
+    """What it gave back while no rule was in force for the bucket was heard by nobody."""
+    owner, places = LeaseOwner(), LentPlaces(at_most(10), START)
+    for member in (1, 2):
+        owner.grant("k", places, member, 10, 1, START)
+    held, now = {1: 1, 2: 1}, START
+    for _ in range(10):
+        now += 50 * MS
+        for member in (1, 2):
+            held[member] = owner.grant("k", places, member, 10, held[member], now)[0]
+    assert held == {1: 5, 2: 5}
+    last = now
+    while held[1] < 10:
+        now += 50 * MS
+        held[1] = owner.grant("k", places, 1, 10, held[1], now)[0]
+        assert now - last <= SILENT_NS + 100 * MS
+    owner.expire(now + SILENT_NS)
+    assert not places.is_full(now)
+    owner.expire(now + SILENT_NS + 1)
+    assert places.is_full(now)
+
+
+def test_tokens_that_are_given_back_to_a_limit_that_counts_places_now_are_none() -> None:
+    """The limit's algorithm was changed while its member's last word was on the way."""
+    places = LentPlaces(at_most(10), START)
+    assert places.lend(1, -50, 0, START) == 0
+    assert places.is_full(START)
 
 
 @pytest.mark.parametrize(("every", "late"), [(10, 2), (50, 5)], ids=["workers", "gateways"])
