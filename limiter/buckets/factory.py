@@ -65,7 +65,7 @@ class BucketFactory:
         if rule.per == "connection":
             return rule.limit
         if not apart and self._lease_of(rule) is not None:
-            return member_limit(rule.limit, rule.algorithm, 1 if self._is_of_fleet(rule) else self.members)
+            return member_limit(rule.limit, rule.algorithm, self.members)
         if self.members == 1:
             return rule.limit
         if self.lease is not None:

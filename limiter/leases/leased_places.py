@@ -10,7 +10,8 @@ needs in the background and decides by itself in between.
   none, only after BEGIN_NS, in which one that is idle gives its own back. Places kept in advance would save the round trip, and lie idle
   where all of the load is at one member.
 * **Idle** for IDLE_NS with nothing in flight a member gives all back; for REFRESH_NS where there are fewer places than members.
-* **The owner is gone**: the member goes on with the places it holds, with one at least; one that was idle, with an even part.
+* **The owner is gone**: the member goes on with the places it holds, with one at least; one that was idle, with an even part. One that is
+  idle when the owner comes back holds nothing any more.
 * **Adaptive** limits are found by each member for itself, from the latency that it sees, as connections find their windows. What they find
   together stays within the whole ceiling, wherever the load is. All probe at the same time, by the owner's clock: alone each would take the
   others' queue for the broker's own latency, and in the simulation it is four times that after a minute.
@@ -139,6 +140,8 @@ class LeasedPlaces(Lessee):
 
     def _use(self, now: int) -> None:
         self._used_at = now
+        if not self.listed and self._slots.taken == 0 and self._lease.owner_lost_at == 0:
+            self._held, self._fresh = 0, True  # where it went idle without an owner, nothing was given back
         if not self.listed and len(self._lease.active) < MAX_ACTIVE:
             self.listed = True
             self._lease.active.append(self)

@@ -183,7 +183,9 @@ class LeasedTokens:
         return max(1, self._share, WHOLE // lease.members)
 
     def refill(self, lease: Lease, now: int) -> None:
-        """While there is no owner: up to owing nothing, at its share of the rate."""
+        """While there is no owner: up to owing nothing, at its share of the rate. Time without an owner is none in which nothing came."""
+        self._got = 0
+        self._got_since = now
         begun = max(self._last, lease.owner_lost_at)
         elapsed = now - begun
         if elapsed > 0:

@@ -7,6 +7,7 @@ import gc
 import pytest
 
 from limiter.buckets.bucket import Bucket
+from limiter.buckets.factory import BucketFactory
 from limiter.judge import Judge
 from limiter.leases.lease import Lease
 from limiter.leases.leased_bucket import IDLE_NS, LeasedBucket
@@ -127,6 +128,25 @@ def test_a_members_earlier_grants_are_no_part_of_its_share_later() -> None:
     assert passed_alone(lease, leased, now) == pytest.approx(125 + 4 * 2, abs=15)  # its line, and a 128th of a quarter
 
 
+@pytest.mark.parametrize("back_ms", [60, 300, 900, 3000])
+def test_an_outage_soon_after_a_long_one_changes_no_share(back_ms: int) -> None:
+    """Redis comes back for a moment. Until November 2026 the time without it counted as time in which nothing came."""
+    lease = Lease(2, parted=True)
+    leased = LeasedBucket(messages(1000), START, lease)
+    now = START
+    for milliseconds in (5000, back_ms):
+        for _ in range(milliseconds):
+            leased.take(leased.available(5, 1, 0, now), 1, 0)
+            now += MS
+            if now // MS % 20 == 0:
+                for _, wanted, _ in lease.asks(now):
+                    leased.grant(min(wanted, 20), 0, now)
+        lease.owner_lost(now)
+        assert passed_alone(lease, leased, now, 20_000) == pytest.approx(20_000, rel=0.05)
+        now += 20 * SECOND
+        lease.owner_back()
+
+
 def test_without_an_owner_only_what_is_in_use_is_listed() -> None:
     lease = Lease(2)
     lease.owner_lost(START)
@@ -167,6 +187,14 @@ def test_a_fleet_shares_each_limit_unless_it_is_each_gateways_own(rule: Rule, *,
 def test_a_limit_that_is_not_shared_is_whole_at_each_gateway() -> None:
     judge, _ = fleet_judge(Rule("r", limit=messages(10), scope="gateway"))
     assert ask(judge, key_of(judge, "orders"), START, count=50).passed == 10
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_a_rate_beside_requests_in_flight_is_each_gateways_and_its_workers_divide_it(workers: int) -> None:
+    rule = Rule("r", limit=Limit(messages=Rate(100), concurrent=10, at_least=8), algorithm="adaptive")
+    factory = BucketFactory(workers, Lease(workers) if workers > 1 else None, Lease(2 * workers, parted=True))
+    limit = factory.limit(rule, apart=False)
+    assert (limit.messages, limit.concurrent, limit.at_least) == (Rate(100, workers * SECOND), 10, 8 // workers)
 
 
 def test_another_scope_on_a_reload_keeps_the_fill() -> None:

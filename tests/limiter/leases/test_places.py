@@ -9,7 +9,7 @@ from limiter.leases.leased_places import concurrency_places
 from limiter.leases.lent_places import SILENT_NS, LentPlaces
 from limiter.leases.owner import LeaseOwner
 from limiter.leases.sharing import member_limit
-from limiter.limits import Limit, Rate
+from limiter.limits import SECOND, Limit, Rate
 from support.models.places import MS, START, PlacesWorld
 
 LATENCY_MS = 20
@@ -205,6 +205,26 @@ def test_without_an_owner_each_goes_on_with_what_it_holds_and_with_one_place_at_
     world.most = 0
     assert sum(world.run(2000, [5, 5, 0])) == pytest.approx(in_one_process(60, 2000), rel=0.02)
     assert world.most <= 60
+
+
+def test_places_of_an_outage_are_of_no_use_to_a_member_that_was_idle_when_it_ended() -> None:
+    """Their owner has forgotten it, and has lent them to others."""
+    lease = Lease(2, parted=True)
+    member = concurrency_places(at_most(10), START, lease)
+    member.take(member.available(1, 1, 0, START), 1, 0)
+    assert lease.asks(START + MS) == [(member, 1, 1)]
+    member.grant(10, 0, START + 2 * MS)
+    lease.owner_lost(START + 3 * MS)
+    slots = member.slots()
+    assert slots is not None
+    slots.taken = 0
+    assert member.available(20, 1, 0, START + SECOND) == 10
+    assert lease.asks(START + 2 * SECOND) == []
+    assert member.available(20, 1, 0, START + 3 * SECOND) == 10, "still without an owner"
+    assert lease.asks(START + 4 * SECOND) == []
+    lease.owner_back()
+    assert lease.asks(START + 5 * SECOND) == []
+    assert member.available(20, 1, 0, START + 3600 * SECOND) == 1
 
 
 def test_an_answer_that_comes_after_all_was_given_back_is_of_no_use() -> None:
