@@ -1,4 +1,4 @@
-"""The Debian package: what is in it; and installed, upgraded, removed and purged in a Debian 12 of its own (`make test-packages`)."""
+"""The Debian package, `make test-packages`: what is in it; and installed, upgraded, removed and purged in a Debian 12 of its own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from support.pages import shown
 from support.processes import HANG_S, LOOPBACK, Process, free_ports, wait_until
 from support.systemd_namespace import SystemdNamespace
 
-pytestmark = pytest.mark.slow  # what is built takes its time
+pytestmark = [pytest.mark.slow, pytest.mark.packages]  # what is built takes its time
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,6 @@ def newer(wheel: Path, folder: Path, files: Mapping[str, str] | None = None) -> 
     return folder / "newer.deb"
 
 
-@pytest.mark.packages
 def test_lintian_says_nothing(package: Path) -> None:
     words = ["lintian", "--allow-root", "--fail-on", "error,warning", "--tag-display-limit", "0", str(package)]
     said = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -156,7 +155,6 @@ def serving(machine: Path) -> Iterator[tuple[Process, str]]:
             process.stop()
 
 
-@pytest.mark.packages
 def test_from_the_package_to_a_flood_in_the_dashboard_as_the_page_says(
     package: Path, rabbitmq: RabbitMQ, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
@@ -181,7 +179,6 @@ def test_from_the_package_to_a_flood_in_the_dashboard_as_the_page_says(
     record_property("remark", clock.remark(counted))
 
 
-@pytest.mark.packages
 def test_the_build_of_the_next_commit_is_an_upgrade_for_pip_and_for_dpkg(tmp_path: Path) -> None:
     """Neither is told to take another version: each finds out which one is newer."""
     machine, sources, dist = debian(tmp_path / "machine"), repository(tmp_path / "sources", "v0.0.1"), tmp_path / "dist"
@@ -232,7 +229,6 @@ def alive(url: str) -> bool:
     return subprocess.run(["curl", "-sf", f"{url}/livez"], capture_output=True, check=False).returncode == 0
 
 
-@pytest.mark.packages
 def test_installed_upgraded_removed_and_purged(machine: Path, serving: tuple[Process, str], wheel: Path, tmp_path: Path) -> None:
     process, url = serving
     state = machine / "var/lib/sluice"
@@ -264,7 +260,6 @@ def test_installed_upgraded_removed_and_purged(machine: Path, serving: tuple[Pro
     assert "sluice" not in (machine / "etc/group").read_text()
 
 
-@pytest.mark.packages
 def test_an_upgrade_whose_configuration_is_refused_says_so_and_disturbs_nobody(
     machine: Path, serving: tuple[Process, str], wheel: Path, tmp_path: Path
 ) -> None:
@@ -301,7 +296,6 @@ def asked(url: str, machine: Path, path: str) -> Any:
     return json.loads(done.stdout)
 
 
-@pytest.mark.packages
 def test_an_old_process_goes_on_with_its_own_files_while_another_version_is_installed(
     machine: Path, package: Path, wheel: Path, tmp_path: Path
 ) -> None:
@@ -333,7 +327,6 @@ def test_an_old_process_goes_on_with_its_own_files_while_another_version_is_inst
         assert len(folders(machine)) == 1
 
 
-@pytest.mark.packages
 def test_upgraded_and_gone_back_under_load(
     machine: Path, package: Path, wheel: Path, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
@@ -377,7 +370,6 @@ def folder_of(process: Process) -> str:
     return Path(Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")[0].decode()).parts[-3]
 
 
-@pytest.mark.packages
 @pytest.mark.parametrize("takeover", [False, True], ids=["restarted", "taken over"])
 def test_upgraded_and_gone_back_under_load_by_systemd(
     package: Path, wheel: Path, tmp_path: Path, takeover: bool, record_property: Callable[[str, object], None]
@@ -433,7 +425,6 @@ def test_upgraded_and_gone_back_under_load_by_systemd(
     assert not (takeover and newcomers.faults), newcomers.faults
 
 
-@pytest.mark.packages
 def test_a_full_disk_leaves_the_version_before(machine: Path, package: Path, wheel: Path, tmp_path: Path) -> None:
     """dpkg unpacks all before it replaces anything."""
     inside(machine, "dpkg", "-i", f"/root/{package.name}")

@@ -92,6 +92,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     return Project(tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_build_compiles_what_has_changed_and_is_right_after_each_change(project: Project) -> None:
     everything = {"project_gate_0", "project_limits_0", "table", "load_project_gate", "load_project_limits"}

@@ -42,6 +42,7 @@ def names(released: Path) -> list[str]:
     return zipfile.ZipFile(released / PURE).namelist()
 
 
+@pytest.mark.packages
 def test_the_checksums_are_of_all_that_is_there(released: Path) -> None:
     lines = dict(line.split("  ")[::-1] for line in (released / "SHA256SUMS").read_text().splitlines())
     assert set(lines) == {path.name for path in released.iterdir()} - {"SHA256SUMS"}
@@ -49,6 +50,7 @@ def test_the_checksums_are_of_all_that_is_there(released: Path) -> None:
     assert lines == {name: hashlib.sha256((released / name).read_bytes()).hexdigest() for name in lines}
 
 
+@pytest.mark.packages
 def test_the_wheel_has_one_package_and_what_belongs_to_it(released: Path, names: list[str]) -> None:
     assert {name.partition("/")[0] for name in names} == {"sluice", f"sluice_gateway-{VERSION}.dist-info"}
     wanted = {"sluice/py.typed", "sluice/limiter/py.typed", "sluice/__main__.py", "sluice/admin/dashboard/index.html"}
@@ -61,6 +63,7 @@ def test_the_wheel_has_one_package_and_what_belongs_to_it(released: Path, names:
     assert {name for name in names if name.endswith(".py")} == sources | {"sluice/__init__.py", "sluice/__main__.py"}
 
 
+@pytest.mark.packages
 def test_the_source_distribution_has_what_builds_it_and_nothing_that_was_built(released: Path) -> None:
     with tarfile.open(released / SOURCE) as packed:
         found = {member.name.partition("/")[2] for member in packed.getmembers() if member.isfile()}
@@ -78,6 +81,7 @@ def test_the_source_distribution_has_what_builds_it_and_nothing_that_was_built(r
     assert not [name for name in found if name.startswith(("build/one_package", "tests/")) or name.endswith((".so", ".pyc"))]
 
 
+@pytest.mark.packages
 def test_the_sbom_is_cyclonedx_and_has_every_dependency(released: Path) -> None:
     made = json.loads((released / f"sluice-{VERSION}.cdx.json").read_text())
     by_name = {each["name"]: each for each in made["components"]}
@@ -127,6 +131,7 @@ CYCLONEDX = {
 }  # fmt: skip
 
 
+@pytest.mark.packages
 def test_locked_requirements_have_hashes_and_no_extras(released: Path) -> None:
     text = (released / f"sluice-{VERSION}-requirements.txt").read_text()
     assert "trio==" in text
@@ -165,6 +170,7 @@ def sluice(environment: Path, *words: str, by: tuple[str, ...] = ("sluice",), cw
     )
 
 
+@pytest.mark.packages
 @pytest.mark.parametrize("by", [("sluice",), ("python", "-m", "sluice")], ids=" ".join)
 def test_the_installed_command_works(environment: Path, by: tuple[str, ...]) -> None:
     assert sluice(environment, "--version", by=by).stdout.startswith(f"sluice {VERSION} (pure Python, ")
@@ -174,11 +180,13 @@ def test_the_installed_command_works(environment: Path, by: tuple[str, ...]) -> 
     assert checked.stderr.rstrip().endswith("0 warnings")
 
 
+@pytest.mark.packages
 def test_nobodys_module_is_shadowed(environment: Path) -> None:
     tried = sluice(environment, "-c", "import sluice; import limiter", by=("python",))
     assert "No module named 'limiter'" in tried.stderr
 
 
+@pytest.mark.packages
 def test_the_quota_job_finds_itself_run_as_a_file(environment: Path) -> None:
     """As spark-submit does it: its own folder is first on the path."""
     (job,) = environment.glob("lib/python*/site-packages/sluice/spark_jobs/nightly.py")
@@ -187,6 +195,7 @@ def test_the_quota_job_finds_itself_run_as_a_file(environment: Path) -> None:
     assert "--allow-partial" in tried.stdout
 
 
+@pytest.mark.packages
 def test_every_verb_is_found_by_its_name(environment: Path) -> None:
     listed = sluice(environment, "--help").stdout
     for verb in ("limits", "quotas", "log", "support-bundle", "token", "completion"):
@@ -194,6 +203,7 @@ def test_every_verb_is_found_by_its_name(environment: Path) -> None:
         assert sluice(environment, verb, "--help").returncode == 0, verb
 
 
+@pytest.mark.packages
 def test_a_child_process_is_found_by_its_name(environment: Path, tmp_path: Path) -> None:
     """Workers are started as `python -m` of a module, which is called otherwise in the wheel."""
     config = tmp_path / "sluice.yaml"
@@ -253,6 +263,7 @@ def broken_compiler(folder: Path, does: str) -> str:
     return str(path)
 
 
+@pytest.mark.packages
 @pytest.mark.parametrize("wanted", ["", "1"])
 def test_a_compiler_that_cannot_compile_makes_pure_python_and_says_why(unpacked: Path, wanted: str) -> None:
     compiler = broken_compiler(unpacked, "echo 'try.c:2:10: fatal error: stdio.h: No such file or directory' >&2; exit 1")
@@ -267,6 +278,7 @@ def test_a_compiler_that_cannot_compile_makes_pure_python_and_says_why(unpacked:
         assert [path.name for path in (unpacked / "out").iterdir()] == [PURE]
 
 
+@pytest.mark.packages
 def test_a_compiler_that_fails_later_makes_pure_python(unpacked: Path) -> None:
     """It compiles three lines, and none of our modules: out of memory, or a header that it does not like."""
     compiler = broken_compiler(unpacked, 'case "$*" in *build/units*) echo "cc: out of memory" >&2; exit 1;; esac; exec cc "$@"')

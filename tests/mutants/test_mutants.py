@@ -129,6 +129,7 @@ def run(toy: Path, *options: str) -> tuple[int, str, dict[str, dict[str, str]]]:
     return done.returncode, done.stdout + done.stderr, json.loads(file.read_text())["mutants"] if file.exists() else {}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_run_tells_what_no_test_notices_and_goes_on_where_it_was(toy: Path) -> None:
     code, said, found = run(toy)
