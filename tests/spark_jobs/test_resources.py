@@ -62,6 +62,7 @@ def run(work: str, master: str = "local[1]", conf: str = "") -> tuple[int, list[
     return done.returncode, done.stderr.splitlines()
 
 
+@pytest.mark.long
 def test_too_little_heap_is_said_with_the_option_that_gives_more() -> None:
     code, lines = run(TOO_MUCH)
     assert (code, len(lines)) == (1, 1), lines
@@ -82,6 +83,7 @@ def small_disk(folder: Path, size: str = "20m") -> Iterator[None]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+@pytest.mark.long
 def test_a_full_disk_is_said_with_its_folder_and_the_option_for_another(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk"):
         code, lines = run(ON_DISK, conf=f"spark.local.dir={tmp_path / 'disk'}")
@@ -121,6 +123,7 @@ def short_log(folder: Path) -> Path:
     return folder / "log"
 
 
+@pytest.mark.long
 def test_a_full_disk_under_the_state_ends_compute_with_one_line_and_nothing_half_written(tmp_path: Path) -> None:
     log = short_log(tmp_path)
     with small_disk(tmp_path / "disk", "64k"):

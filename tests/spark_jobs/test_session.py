@@ -103,6 +103,7 @@ for _ in range(2):
 """
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_session_ends_with_its_java_and_another_may_follow_without_a_word_on_stderr() -> None:
@@ -124,6 +125,7 @@ def test_a_user_without_a_name_is_told_what_gives_it_one(monkeypatch: pytest.Mon
         pass
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.namespaces
 @pytest.mark.slow
