@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import trio
 import trio.abc
 
 from admin.authentication.auth import OWN_TOKEN, TOKEN_FILE, Role, TokenFile, first_token
+from common.records import dataclass
 
 if TYPE_CHECKING:
     import ssl

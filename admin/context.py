@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -20,6 +19,7 @@ from admin.views.hindsight import SECONDS, WouldHaveRefused, would_have_refused
 from admin.views.level_views import holding
 from admin.views.limit_views import levels_of, not_enforced, remarks_on_modes
 from admin.views.views import Preview, TopicChange
+from common.records import dataclass
 from limiter.protocols import protocol_of_level
 from limiter.rules.rule import RuleError
 from limiter.rules.rule_set import SHADOW

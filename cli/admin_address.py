@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -16,6 +15,7 @@ from cli.exits import CommandError
 from common.bounded_socket import Allowance, bounded
 from common.failures import UNREACHABLE, USAGE
 from common.masking import masked
+from common.records import dataclass
 
 if TYPE_CHECKING:
     import http.client

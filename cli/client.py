@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +15,7 @@ from cli.exits import CommandError
 from cli.token_search import FoundToken, look_for_token
 from common.bounded_socket import Allowance, AnswerTooLateError
 from common.failures import CONFLICT, FAILED, NOT_AUTHORISED, NOT_FOUND, POLICY, UNREACHABLE
+from common.records import dataclass
 from limiter.topics import path_segment
 
 CODES: Final = {

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from common import figures
+from common.records import dataclass
 from common.views.columns import Column, first_member
 
 GAP: Final = "  "

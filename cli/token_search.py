@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from cli.admin_address import AdminAddress
 from cli.exits import CommandError
 from common.failures import USAGE
+from common.records import dataclass
 
 FILE: Final = "admin.token"  # in the state directory of a gateway
 USUAL_FILES: Final = (Path("sluice.yaml"), Path("/etc/sluice/sluice.yaml"))  # as `sluice run` looks for them

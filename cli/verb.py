@@ -8,7 +8,6 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -20,6 +19,7 @@ from cli.exits import CommandError
 from cli.output import Column, clean, emit, note_wide, print_status
 from cli.token_search import look_for_token
 from common.failures import FAILED, USAGE
+from common.records import dataclass
 
 DEFAULT_ADMIN: Final = "http://127.0.0.1:9180"
 MAX_ANSWERS: Final = 3  # to a question; then it is no
@@ -98,7 +98,7 @@ class Remote:
     token_file: Path | None
     timeout_s: float
     form: str  # table (wide ones too), csv, json or yaml
-    tls: ClientTls = ClientTls()  # noqa: RUF009  -- immutable
+    tls: ClientTls = ClientTls()
 
     @property
     def client(self) -> AdminClient:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from common.records import dataclass
 from config.document import Mapping, Scalar, Sequence
 from config.known_settings import Listener
 from config.listener_protocols import LISTENER_PROTOCOLS

@@ -4,14 +4,12 @@ The configuration decoder, the JSON Schemas in `config/`, `sluice config show` a
 Durations are nanoseconds, sizes bytes, paths absolute once loaded.
 """
 
-# ruff: noqa: RUF009  -- setting() makes a dataclasses.field of immutable values
-
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
 
+from common.records import dataclass
 from config.addresses import Address, HostName, HostPort, Network
 from config.http_urls import CollectorUrl, WebhookUrl, parts_of
 from config.kinds import Choice, Name, OrOff, PathName, Text, Whole, YesNo

@@ -5,9 +5,9 @@ One record per word that `protocol:` takes. The checks and lints of a listener a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from common.records import dataclass
 from limiter.protocols import AMQP, ROCKETMQ, ProtocolNames
 
 ROCKETMQ_IDLE_NS: Final = 300_000_000_000  # ten of a client's heartbeats, and more than twice what its broker waits for one

@@ -9,10 +9,10 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from common.masking import masked
+from common.records import dataclass
 
 MAX_QUOTE_CHARS: Final = 60  # characters; a quoted value; what still reads well (guess)
 MAX_LINE_CHARS: Final = 120  # characters; the part of a source line around the column; what fits a terminal (guess)

@@ -4,14 +4,13 @@ The types here say how a rule is spelt. The limiter itself checks what a rule ma
 error. The limiter stops at a rule's first fault, so it is asked again without that field until it has named all faults.
 """
 
-# ruff: noqa: RUF009  -- setting() makes a dataclasses.field of immutable values
-
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, make_dataclass, replace
+from dataclasses import fields, make_dataclass, replace
 from typing import Any, Final, TypeVar
 
+from common.records import dataclass
 from config.document import Node
 from config.kinds import JSON, Choice, Kind, Name, Reading, Text, Whole, YesNo
 from config.problems import SourceLocation, suggestion

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar, overload
 
+from common.records import dataclass
 from config.document import Mapping, Node, Scalar, Sequence, kind_of
 from config.kinds import JSON, Invalid, Kind, NotYets, OrOff, Reading, ScalarKind
 from config.problems import NOWHERE, SourceLocation, quoted, suggestion

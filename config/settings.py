@@ -1,15 +1,14 @@
 """Settings: the whole configuration of one gateway, typed and immutable. `load` makes it, `ROOT` is its schema."""
 
-# ruff: noqa: RUF009  -- setting() makes a dataclasses.field of immutable values
-
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping as MappingType
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final
 
+from common.records import dataclass
 from config.command_line import CommandLine
 from config.kinds import Only, PathName, Whole
 from config.known_settings import (

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Final, Protocol
 
+from common.records import dataclass
 from limiter.limits import NEVER, Limit, Rate
 from limiter.units import format_rate
 

@@ -8,7 +8,6 @@ another try.
 from __future__ import annotations
 
 import base64
-import html
 import json
 import logging
 import re
@@ -266,7 +265,9 @@ class Hook:
 
     def _quote(self, answer: Answer) -> str:
         """The answer's first words; none where it could repeat what a file holds, or does repeat a word of the URL, which may be one."""
-        whole = unquote(html.unescape(answer.body.decode(errors="replace")))
+        from html import unescape  # here, because it brings tables that nothing else needs
+
+        whole = unquote(unescape(answer.body.decode(errors="replace")))
         from_file = self.entry.token_file is not None or self.entry.url_file is not None
         if from_file or any(word in whole for word in self._words):
             return ""

@@ -15,11 +15,11 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from common.durable_files import sync_folder
+from common.records import dataclass
 from common.secret_files import open_to_others
 
 OWN_TOKEN: Final = "admin"  # noqa: S105  -- the name of the state directory's token

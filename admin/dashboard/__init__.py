@@ -5,7 +5,7 @@ shows data reads it over `/v1` like any other client, with a session that the op
 there is one way to the data, with its roles, limits and audit, and nothing in this folder can leak it.
 
 PAGES is all that can be asked for: a path is looked up in it and never joined to a folder's, so no path leads out. The bytes are read
-once, when the routes are made (`admin/endpoints/dashboard.py`). A file missing from the wheel thus stops the start instead of one request.
+once, when somebody asks for the first of them (`admin/endpoints/dashboard.py`).
 
 VIEWS are the addresses of the screens. All have the one page, whose script shows the screen that the address names. So a screen can be
 linked to, and the back button works. A topic in an address is one segment: its text (`%2F/orders/order.created`), percent-encoded once
@@ -19,11 +19,11 @@ Files must be in the wheel: their endings stand in pyproject.toml, [tool.setupto
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from admin.http.parsing import CONTENT_SECURITY
+from common.records import dataclass
 
 HTML: Final = "text/html; charset=utf-8"
 TYPES: Final[dict[str, str]] = {  # by a file's ending

@@ -1,11 +1,14 @@
-"""The dashboard's files, as `admin/dashboard/` has them: read, hashed and compressed once, when the routes are made."""
+"""The dashboard's files, as `admin/dashboard/` has them: all read and hashed when somebody asks for the first one, compressed one by one.
+
+Most gateways are never asked. All are read at once, so that those of an upgrade that is not running yet are not mixed with them.
+"""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from functools import cache, cached_property
 from typing import Final
 
 from admin.authentication.auth import Role
@@ -15,6 +18,7 @@ from admin.http.boundary import READS
 from admin.http.parsing import Head
 from admin.http.routing import Answer, Route
 from admin.http.scrape_formats import preferences, wants_gzip
+from common.records import dataclass
 
 FOR_EVER: Final = "public, max-age=31536000, immutable"  # a year, the longest that caches keep (RFC 2616 14.21; a custom since)
 ASK: Final = "no-cache"  # kept, but asked for each time: an upgrade of the gateway shows at the next load
@@ -41,26 +45,31 @@ class StaticFile:
         """Raises OSError where there is none."""
         self._plain = Content.of(page.read())
         self.etag = self._plain.etag
-        packed = Content.of(gzip.compress(self._plain.body, 9, mtime=0), "gzip")
-        self._packed = packed if len(packed.body) < WORTHWHILE * len(self._plain.body) else None
         self._type = page.content_type
-        self._headers = {"Content-Security-Policy": POLICY, "Cache-Control": FOR_EVER if path.startswith(VENDOR) else ASK}
-        if self._packed is not None:
-            self._headers["Vary"] = "Accept-Encoding"
+        self._caching = FOR_EVER if path.startswith(VENDOR) else ASK
+
+    @cached_property
+    def _packed(self) -> Content | None:
+        """None: it is hardly smaller."""
+        packed = Content.of(gzip.compress(self._plain.body, 9, mtime=0), "gzip")
+        return packed if len(packed.body) < WORTHWHILE * len(self._plain.body) else None
 
     @property
     def body(self) -> bytes:
         return self._plain.body
 
-    async def get(self, context: Context) -> Answer:
-        """The file, or 304 where the browser has it already."""
-        asked = context.request.head.headers
+    def answer(self, asked: Mapping[str, bytes]) -> Answer:
+        """The file, or 304 where the browser has it already. `asked`: the request's headers."""
+        headers = {"Content-Security-Policy": POLICY, "Cache-Control": self._caching}
+        if self._packed is not None:
+            headers["Vary"] = "Accept-Encoding"
         content = self._plain
         if self._packed is not None and wants_gzip(asked.get("accept-encoding", b"")):
             content = self._packed
         if names(asked.get("if-none-match", b""), content.etag):
-            return Answer(b"", 304, content.etag, self._type, self._headers)
-        headers = {**self._headers, "Content-Encoding": content.encoding} if content.encoding else self._headers
+            return Answer(b"", 304, content.etag, self._type, headers)
+        if content.encoding:
+            headers["Content-Encoding"] = content.encoding
         return Answer(content.body, etag=content.etag, content_type=self._type, headers=headers)
 
 
@@ -75,13 +84,17 @@ def missing_page(head: Head) -> Answer | None:
     wants_html = preferences(head.headers.get("accept", b"")).get("text/html", 0.0) > 0
     if head.method not in READS or not wants_html or head.path.startswith("/v1/"):
         return None
-    file = FILES[f"/dashboard/{MISSING}"]
-    return Answer(file.body, 404, content_type=PAGES[f"/dashboard/{MISSING}"].content_type, headers={"Content-Security-Policy": POLICY})
+    path = f"/dashboard/{MISSING}"
+    return Answer(files()[path].body, 404, content_type=PAGES[path].content_type, headers={"Content-Security-Policy": POLICY})
 
 
-def static(path: str, page: Page, file: StaticFile) -> Route:
-    """A route that answers with the bytes the file had when it was read."""
-    return Route("GET", path, Role.NOBODY, file.get, page.summary, answer_type=page.content_type, statuses=(200, 304), any_query=True)
+def static(path: str, page: Page) -> Route:
+    """A route that answers with the bytes the file had when all were read."""
+
+    async def get(context: Context) -> Answer:
+        return files()[path].answer(context.request.head.headers)
+
+    return Route("GET", path, Role.NOBODY, get, page.summary, answer_type=page.content_type, statuses=(200, 304), any_query=True)
 
 
 def revision_of(files: Iterable[StaticFile]) -> str:
@@ -89,6 +102,16 @@ def revision_of(files: Iterable[StaticFile]) -> str:
     return hashlib.sha256("".join(file.etag for file in files).encode()).hexdigest()[:16]
 
 
-FILES: Final = {path: StaticFile(path, page) for path, page in PAGES.items()}
-REVISION: Final = revision_of(FILES.values())  # a page that was loaded from another one is told to load again
-ROUTES: Final[list[Route]] = [static(path, page, FILES[path]) for path, page in PAGES.items()]
+@cache
+def files() -> dict[str, StaticFile]:
+    """All files, by their paths. Raises OSError where one is missing from the wheel."""
+    return {path: StaticFile(path, page) for path, page in PAGES.items()}
+
+
+@cache
+def revision() -> str:
+    """A page that was loaded from another one is told to load again."""
+    return revision_of(files().values())
+
+
+ROUTES: Final[list[Route]] = [static(path, page) for path, page in PAGES.items()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import unquote
@@ -23,6 +22,7 @@ from admin.store.state import StoredOverride, key_target
 from admin.views.limit_list import SORTS, described, find_entries, rates_of, sort_key
 from admin.views.limit_views import Explained, KeyLimit, Level, LimitInUse, LimitPage, explained, level_of, remarks_on_modes, usage_of
 from admin.views.views import Preview
+from common.records import dataclass
 from limiter.operations import CONSUME, OF_TOPICS, OPERATIONS, PRODUCE
 from limiter.protocols import PROTOCOL_NAMES, RETRY_PREFIX, ROCKETMQ, spoken_behind
 from limiter.rules.explanation import explain

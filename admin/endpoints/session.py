@@ -9,7 +9,7 @@ import msgspec
 from admin.authentication.auth import FoundToken, Role, bearer
 from admin.authentication.sessions import cookie, secrets_of
 from admin.context import Context
-from admin.endpoints.dashboard import REVISION
+from admin.endpoints.dashboard import revision
 from admin.http.bodies import decode
 from admin.http.problems import Fault, ProblemError, invalid
 from admin.http.routing import Answer, Route
@@ -57,7 +57,7 @@ def shown(context: Context, found: FoundToken, seconds: int | None) -> SessionNo
         expires=format_time(min(ends)) if ends else None,
         gateway=status.name,
         version=status.version,
-        page=REVISION,
+        page=revision(),
     )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -18,6 +17,7 @@ from msgspec import UNSET, UnsetType
 
 from admin.http.problems import Fault, ProblemError, invalid, suggestion
 from admin.store.state import NO_CANDIDATE, Burst, StoredCandidate, StoredOverride, format_time, live, parse_time
+from common.records import dataclass
 from limiter.rules.rows import DURATION
 from limiter.rules.rule import LIVE_SETTINGS, RULE_SETTINGS, RuleError
 from limiter.units import (

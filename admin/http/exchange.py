@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import enum
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +21,7 @@ from admin.http.parsing import CONTENT_SECURITY, MAX_HEAD, BodyFrame, RefusedErr
 from admin.http.places import FRESH, TOKEN, Claim
 from admin.http.routing import Answer, LiveBody, encode
 from admin.http.slices import yield_to_loop
+from common.records import dataclass
 
 if TYPE_CHECKING:
     from admin.http.first_look import FirstLook

@@ -15,10 +15,11 @@ one is unknown.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 import h11
+
+from common.records import dataclass
 
 MAX_HEAD: Final = 16 * 1024  # bytes of request line and headers (docs/design/reliability.md 5)
 MAX_CHUNK_LINE: Final = 16  # hexadecimal digits of a chunk's size; 16 MiB needs seven

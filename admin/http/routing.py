@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 from urllib.parse import parse_qsl, unquote_to_bytes
 
@@ -18,6 +18,7 @@ import msgspec
 from admin.authentication.auth import Actor, Role
 from admin.http.parsing import Head
 from admin.http.problems import Fault, ProblemError, invalid, not_found, suggestion
+from common.records import dataclass
 from limiter.topics import part_of
 
 if TYPE_CHECKING:

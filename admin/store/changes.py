@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
 from typing import Final
 
 from admin.store.journal import Change
 from admin.store.state import State
+from common.records import dataclass
 from limiter.rules.rule_set import RuleSet
 
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)

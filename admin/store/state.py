@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
@@ -19,6 +19,7 @@ import msgspec
 
 from admin.store.journal import Change
 from admin.store.level_targets import is_level_target, level_key_of
+from common.records import dataclass
 from limiter.limits import LimitChange
 from limiter.rules.rows import DURATION
 from limiter.rules.rule import LIVE_SETTINGS, Override, RuleError

@@ -13,11 +13,12 @@ import os
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from common.records import dataclass
 from common.tls.certificates import TlsFileError, Validity, read_text, validities
 from common.views.listeners import TlsView
 

@@ -8,12 +8,12 @@ become a flood of lines. Connections that end later, for a cause that hits many 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import Final
 
 import trio
 
 from common import log
+from common.records import dataclass
 from gateway.admission import CAUSES, RefusedError
 from gateway.listeners.tls_handshake import TlsHandshakeError
 from gateway.listeners.unreachable import SHORTAGES, UnreachableError

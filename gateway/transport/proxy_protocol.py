@@ -13,9 +13,10 @@ header says beside the addresses (TLVs, 2.2.1 to 2.2.8) is skipped. They are bel
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Final
+
+from common.records import dataclass
 
 SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"  # 2.2
 MIN_BYTES: Final = 8  # that a reader needs to begin: "PROXY " and 2 more, the first 8 of the signature

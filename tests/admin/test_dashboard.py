@@ -17,7 +17,7 @@ import pytest
 from admin.authentication.auth import FORGIVE_EVERY_NS
 from admin.dashboard import FOLDER, HTML, PAGES, UPLOT, VENDOR, VIEWS, Page
 from admin.endpoints import ROUTES
-from admin.endpoints.dashboard import FILES, FOR_EVER, REVISION, StaticFile, revision_of
+from admin.endpoints.dashboard import FOR_EVER, StaticFile, files, revision, revision_of
 from admin.http.routing import Router
 from support.admin.admin_client import Control, control
 from support.cases import cases
@@ -370,9 +370,9 @@ def test_every_file_is_in_the_wheel() -> None:
 @pytest.mark.parametrize("path", ["/dashboard/app.js", "/dashboard/messages/zh.js", "/dashboard/style.css"])
 def test_a_file_that_differs_makes_another_revision(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By which an open page finds that its gateway was upgraded."""
-    assert revision_of(FILES.values()) == REVISION
+    assert revision_of(files().values()) == revision()
     name = PAGES[path].file
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_bytes(PAGES[path].read() + b"\n")
     monkeypatch.setattr("admin.dashboard.FOLDER", tmp_path)
-    assert revision_of({**FILES, path: StaticFile(path, Page(name, ""))}.values()) != REVISION
+    assert revision_of({**files(), path: StaticFile(path, Page(name, ""))}.values()) != revision()
