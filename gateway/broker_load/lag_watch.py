@@ -15,8 +15,6 @@ import trio
 
 from common import log
 from common.regular_files import read_secret
-from gateway.broker_load.amqp import AmqpSource
-from gateway.broker_load.rocketmq import RocketmqSource
 from gateway.broker_load.source import BacklogError, Source
 from gateway.protocols import PROTOCOLS
 from gateway.protocols.protocol import BACKLOGS_OF_GROUPS, NO_BACKLOGS
@@ -128,6 +126,10 @@ class LagWatch:
                 raise BacklogError(NO_LOGIN)
         source = self._sources.get(key)
         if source is None:
+            # Here, because few gateways have such limits: pamqp is a class for each method of AMQP, 5 ms and 1.5 MB.
+            from gateway.broker_load.amqp import AmqpSource
+            from gateway.broker_load.rocketmq import RocketmqSource
+
             source = AmqpSource(listener.upstreams, key[1], self._logins[name]) if key[1] else RocketmqSource(listener.upstreams)
             self._sources[key] = source
         return source

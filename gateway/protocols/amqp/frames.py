@@ -13,8 +13,7 @@ body). Frames of other channels may come in between; frames of the same channel 
 8 bytes around it; RabbitMQ tolerates 8 more (`rabbit_reader.erl`, FRAME_SIZE_FUDGE), and so does the gateway: a *payload* may be as
 large as frame_max.
 
-The general way to read a frame is pamqp's `unmarshal`, 10 µs a message; here frames are looked at where they lie. pamqp is used only for
-the client's properties, once per connection.
+The general way to read a frame is pamqp's `unmarshal`, 10 µs a message; here frames are looked at where they lie.
 """
 
 from __future__ import annotations

@@ -16,9 +16,8 @@ from __future__ import annotations
 
 from typing import Final
 
-import pamqp.decode
-
 from gateway.pipeline.errors import ProtocolError
+from gateway.protocols.amqp.field_table import FieldTableError, read_fields, text_of
 from gateway.protocols.amqp.frames import ACCESS_REFUSED, PROTOCOL_HEADER, SYNTAX_ERROR, client_error, read_short_string
 from gateway.protocols.amqp.sasl import user_of
 from limiter.limits import NEVER
@@ -34,7 +33,8 @@ TUNE_ARGUMENTS_BYTES: Final = 8  # channel-max u16, frame-max u32, heartbeat u16
 ACCEPTED_HEADERS: Final = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")  # RabbitMQ takes 0-9 for 0-9-1 (rabbit_reader.erl 3.10)
 LIBRARY: Final = ("product", "version", "platform")  # what a client says of its library
 SHOWN_PROPERTIES: Final = (*LIBRARY, "connection_name")  # of the client, to operators
-MAX_TABLE_BYTES: Final = 4096  # pamqp copies the rest of the table for each entry: 16 KiB took up to 12 ms, and strangers send it
+CAPABILITIES: Final = b"capabilities"
+MAX_TABLE_BYTES: Final = 4096  # of a client's properties: 64 KiB may be 20,000 of them, and strangers send them
 MAX_SHOWN_CHARACTERS: Final = 256  # of each: clients choose them; a guess
 
 OTHER_PROTOCOLS: Final = (
@@ -96,10 +96,24 @@ class Handshake:
             self._external()
         else:
             self.user = user_of(mechanism, arguments[at + 4 : response_end])
-        properties = _table(arguments[:table_end])
-        self.properties = {name: str(properties[name])[:MAX_SHOWN_CHARACTERS] for name in SHOWN_PROPERTIES if name in properties}
-        capabilities = properties.get("capabilities")
-        self.takes_blocked = isinstance(capabilities, dict) and capabilities.get("connection.blocked") is True
+        if table_end <= MAX_TABLE_BYTES:
+            try:
+                self._overhear(arguments[4:table_end])
+            except FieldTableError:  # only shown: a table that cannot be read is the broker's to judge
+                self.properties, self.takes_blocked = {}, False
+
+    def _overhear(self, properties: bytes) -> None:
+        """What the client's properties say of it."""
+        found: dict[str, str] = {}
+        for name, kind, value in read_fields(properties):
+            if name == CAPABILITIES and kind == b"F":
+                for capability, its_kind, is_true in read_fields(value):
+                    if capability == b"connection.blocked" and its_kind == b"t":
+                        self.takes_blocked = is_true != b"\0"
+            text = text_of(kind, value)
+            if text is not None:
+                found[name.decode("utf-8", "backslashreplace")] = text
+        self.properties = {name: found[name][:MAX_SHOWN_CHARACTERS] for name in SHOWN_PROPERTIES if name in found}
 
     def library(self) -> dict[str, object]:
         """What the client has said of its library."""
@@ -215,14 +229,3 @@ def _whole_short_string(data: bytes, at: int) -> tuple[bytes, int]:
     if end == at or end > len(data):
         raise client_error(SYNTAX_ERROR, "a short string is longer than its method")
     return text, end
-
-
-def _table(table: bytes) -> dict[str, object]:
-    """The client's properties. They are only shown: a table pamqp cannot read is the broker's to judge."""
-    if len(table) > MAX_TABLE_BYTES:
-        return {}
-    try:
-        _, properties = pamqp.decode.field_table(table)
-    except Exception:  # pamqp raises whatever it trips over: ValueError, struct.error, UnicodeDecodeError, RecursionError
-        return {}
-    return {str(name): value for name, value in properties.items()}

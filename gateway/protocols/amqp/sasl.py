@@ -12,17 +12,8 @@ Passwords pass through; they are never kept, and no error shows them.
 
 from __future__ import annotations
 
-from typing import Final
-
+from gateway.protocols.amqp.field_table import TEXTS, FieldTableError, read_fields
 from gateway.protocols.amqp.frames import SYNTAX_ERROR, client_error
-
-# Bytes of a field's value after its type octet, as RabbitMQ counts them (rabbit_binary_parser.erl, 3.10 to 4.x; it differs from the
-# specification in `s`, a 16-bit number, and in `l` and `L`, both 64 bits).
-SIZES: Final = {
-    b"t": 1, b"b": 1, b"B": 1, b"s": 2, b"u": 2, b"I": 4, b"i": 4, b"f": 4, b"D": 5, b"l": 8, b"L": 8, b"d": 8, b"T": 8, b"V": 0,
-}  # fmt: skip
-LONG: Final = b"SxFA"  # strings, bytes, tables, arrays: begin with their length in 32 bits; what is in them is skipped unread
-NAMES: Final = b"Sx"  # what a LOGIN may be; RabbitMQ takes `x` where PASSWORD is a string
 
 
 def user_of(mechanism: bytes, response: bytes) -> str | None:
@@ -47,28 +38,15 @@ def _plain(response: bytes) -> bytes:
 
 
 def _amqplain(table: bytes) -> bytes:
-    """The first LOGIN of a field table without its length: name shortstr, type, value; again and again."""
-    at = 0
-    end = len(table)
-    while at < end:
-        kind_at = at + 1 + table[at]
-        kind = table[kind_at : kind_at + 1]
-        start = kind_at + 1
-        if kind and kind in LONG:
-            start += 4
-            stop = start + int.from_bytes(table[start - 4 : start], "big")
-        else:
-            size = SIZES.get(kind)
-            if size is None:
-                raise _unreadable("has a field of a type that AMQP does not know" if kind else "ends within a field")
-            stop = start + size
-        if stop > end:
-            raise _unreadable("ends within a field")
-        if table[at + 1 : kind_at] == b"LOGIN":
-            if kind not in NAMES:
-                raise _unreadable("uses an unsupported type for the field LOGIN; send a long string")
-            return table[start:stop]
-        at = stop
+    """The first LOGIN of a field table without its length. RabbitMQ takes it of either kind of text where PASSWORD is one."""
+    try:
+        for name, kind, value in read_fields(table):
+            if name == b"LOGIN":
+                if kind not in TEXTS:
+                    raise _unreadable("uses an unsupported type for the field LOGIN; send a long string")
+                return value
+    except FieldTableError as error:
+        raise _unreadable(str(error)) from None
     raise _unreadable("is missing the field LOGIN")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tracemalloc
+from typing import Any
 
 import pytest
 from pamqp import commands
@@ -17,8 +18,8 @@ from support.wires.conversations import Talk, bytewise, randomly, rule
 HEADER = amqp.PROTOCOL_HEADER
 
 
-def start_ok(mechanism: str, response: str) -> bytes:
-    return amqp.method(0, commands.Connection.StartOk({}, mechanism, response, "en_US"))
+def start_ok(mechanism: str, response: str, properties: dict[str, Any] | None = None) -> bytes:
+    return amqp.method(0, commands.Connection.StartOk(properties or {}, mechanism, response, "en_US"))
 
 
 @pytest.mark.parametrize("chunked", [False, True])
@@ -43,6 +44,30 @@ def test_everything_is_overheard_and_nothing_is_changed(chunked: bool) -> None:
         "frame_max": 4096,
         "heartbeat": 30,
     }
+
+
+@pytest.mark.parametrize(
+    ("properties", "shown"),
+    [
+        ({"version": 7, "platform": "x" * 300, "product": "p", "hidden": "h"}, {"product": "p", "version": "7", "platform": "x" * 256}),
+        ({"product": {"version": "of a table"}, "version": [1], "platform": None}, {}),
+        ({"product": "p", "more": "x" * 4096}, {}),
+    ],
+    ids=["a number, one too long, one not shown", "neither text nor number", "a table too large to be looked at"],
+)
+def test_what_is_shown_of_a_client(properties: dict[str, Any], shown: dict[str, str]) -> None:
+    talk = Talk("amqp")
+    talk.client(HEADER + start_ok("PLAIN", "\0ann\0secret", properties))
+    assert talk.conversation.user == "ann"
+    assert talk.conversation.describe()["client_properties"] == shown
+
+
+def test_properties_that_cannot_be_read_are_the_brokers_to_judge() -> None:
+    talk = Talk("amqp")
+    whole = start_ok("PLAIN", "\0ann\0secret", {"product": "p", "version": "1"})
+    data = HEADER + whole.replace(b"versionS", b"version?")
+    talk.client(data)
+    assert (talk.to_broker, talk.conversation.user, talk.conversation.describe()["client_properties"]) == (data, "ann", {})
 
 
 @pytest.mark.parametrize(
