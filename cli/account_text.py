@@ -29,7 +29,8 @@ def account_text(item: JSONObject) -> str:
         share = figures.percent(item["refused_per_second"] / max(item["received_per_second"], 1e-9))
         return f"{share} refused"
     if state == "would_refuse":
-        return "its limit is only tried: what is over it passes, and is counted"
+        share = figures.percent(account.get("would_refuse_per_second", 0) / max(item["received_per_second"], 1e-9))
+        return f"its limit is only tried (mode shadow), and all passes; it would refuse {share}"
     if state != "waiting":
         return ""
     first, last = account.get("first_waited_seconds"), account.get("last_waits_seconds")

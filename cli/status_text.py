@@ -59,9 +59,16 @@ def brokers(listeners: list[JSONObject]) -> str:
     if away:
         return line("brokers", "; ".join(f"{each['name']}: {each['upstream']} UNREACHABLE: {each.get('upstream_error')}" for each in away))
     if blocked:
-        told = [f"{each['name']}: connection.blocked on {each['broker_blocked_connections']} connections" for each in blocked]
-        return line("brokers", "; ".join(told))
+        return line("brokers", "; ".join([blocked_text(each) for each in blocked]))
     return line("brokers", f"reachable ({', '.join(str(each['name']) for each in listeners)})" if listeners else "no listener")
+
+
+def blocked_text(listener: JSONObject) -> str:
+    """`rabbit: 10.0.0.1:5672 takes no messages: low on memory, since 03:12:40 (connection.blocked on 8 connections)`."""
+    reason = f": {listener['broker_blocked_reason']}" if listener.get("broker_blocked_reason") else ""
+    since = f", since {moment(str(listener['broker_blocked_since']))[-8:]}" if listener.get("broker_blocked_since") else ""
+    told = f"connection.blocked on {pluralise(int(listener['broker_blocked_connections']), 'connection')}"
+    return f"{listener['name']}: {listener['upstream']} takes no messages{reason}{since} ({told})"
 
 
 def fleet(status: JSONObject) -> Iterator[str]:

@@ -44,17 +44,6 @@ export async function ask(method, path, { body, etag, signal, reason } = {}) {
 
 export const get = async (path, more) => (await ask("GET", path, more)).body;
 
-/** All items of a list, page by page; `each(items, total)` after every page. */
-export async function pages(path, each, signal) {
-  let cursor = null;
-  do {
-    const url = `${path}${path.includes("?") ? "&" : "?"}limit=500${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ""}`;
-    const page = await get(url, { signal });
-    each(page.items, page.total, page);
-    cursor = page.next;
-  } while (cursor);
-}
-
 /** Runs `task` now and each `seconds` (or what that function says) after it has ended, while the tab is looked at. stop() ends it. */
 export function poll(task, seconds) {
   let timer = 0;

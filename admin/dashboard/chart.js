@@ -11,6 +11,7 @@ const SMALL = 84; // px; the panel of what waits
 const PIXELS = 2; // for each point at least: more would be a solid block
 const FAR = 2.5; // times the limit and what passes: what comes beyond that is drawn above a break of the axis, or these two would be flat; a guess
 const USUAL = 0.98; // of the points of what passes; the others are bursts, such as the one that a flood begins with; a guess
+const HELD_S = 0.1; // seconds of the limit; less that waits is on its way, as in the account of a topic (admin/views/topic_account.py)
 const ROOM = 1.3; // of the limit and what passes, up to the break
 const HEADROOM = 1.08; // times the highest point
 const ABOVE = 0.22; // of the axis; what is above the break
@@ -172,7 +173,7 @@ function options(width, element, waits) {
   return {
     width,
     height: waits ? SMALL : HEIGHT,
-    padding: [8, 24, 0, 0], // of both panels alike
+    padding: [8, 32, waits ? 8 : 0, 0], // to the right of both panels alike
     legend: { live: false, show: false },
     cursor: { drag: { x: false, y: false }, points: { size: 6 }, sync: { key: element.dataset.sync ||= String(Math.random()) } },
     scales: { x: { time: true, range: (plot, low, high) => [Math.max(high - span.current, Math.min(low, high - span.current / 8)), high] }, y },
@@ -211,7 +212,7 @@ function readout(element, plot, marks) {
   out.textContent = words.join(" · ");
 }
 
-const waitsIn = (series) => peakOf(series.points.waiting) > 0;
+const waitsIn = ({ points: { waiting, limit } }) => peakOf(waiting) > Math.max(1, HELD_S * peakOf(limit));
 const widthOf = (element) => Math.max(200, element.clientWidth || 600);
 
 function mount(element, props) {
@@ -298,7 +299,7 @@ function chart(series, label, limit, key) {
   const last = (name) => (series.points[name] || []).findLast((value) => value !== null && value !== undefined);
   const peak = peakOf(series.points.received);
   const spoken = t("chart_spoken", { label, received: f.rate(last("received")), passed: f.rate(last("forwarded")), refused: f.rate(last("refused")), peak: f.rate(peak), marks: series.marks.length });
-  const names = ["received", "passed", "refused", limit && "limit", waitsIn(series) && "waiting", series.marks.length && "mark"].filter(Boolean);
+  const names = ["received", "passed", "refused", limit && series.points.limit?.some((value) => value !== null) && "limit", waitsIn(series) && "waiting", series.marks.length && "mark"].filter(Boolean);
   return h(
     "figure",
     { class: "chart", key },

@@ -25,7 +25,7 @@ export function alarms(snapshot) {
   for (const reason of snapshot.not_ready_because || []) found.push({ key: `ready ${reason}`, level: "bad", text: t("not_ready_because", { reason }) });
   for (const each of unreachable) found.push({ key: `broker ${each.name}`, level: "bad", text: t("broker_unreachable", { listener: each.name, upstream: each.upstream, error: each.upstream_error || "" }), link: "/brokers" });
   for (const each of listeners) {
-    if (each.broker_blocked_connections) found.push({ key: `blocked ${each.name}`, level: "bad", text: t("broker_blocks", { listener: each.name, n: f.count(each.broker_blocked_connections) }), link: "/connections?sort=blocked" });
+    if (each.broker_blocked_connections) found.push({ key: `blocked ${each.name}`, level: "bad", at: each.broker_blocked_since, text: t("broker_blocks", { listener: each.name, upstream: each.upstream, since: f.ago(each.broker_blocked_since), reason: each.broker_blocked_reason ? `: “${each.broker_blocked_reason}”` : "", n: f.count(each.broker_blocked_connections), of: f.count(each.connections_active) }), link: "/connections?sort=blocked" });
     const busy = Object.entries(each.broker_busy || {}).filter(([, count]) => count);
     if (Date.now() - (state.busyAt.get(each.name) || 0) < BUSY_MS) found.push({ key: `busy ${each.name}`, level: "warn", text: t("broker_busy", { listener: each.name, what: busy.map(([code, count]) => `${code}: ${f.count(count)}`).join(", ") }), link: "/brokers" });
   }
@@ -50,13 +50,14 @@ export function alarms(snapshot) {
 
 function healthLine(snapshot) {
   const reachable = snapshot.listeners.every((each) => each.upstream_reachable !== false);
+  const blocked = snapshot.listeners.some((each) => each.broker_blocked_connections);
   const { total, without_end: endless } = snapshot.live_changes;
   const quotas = snapshot.quotas;
   return h(
     "p",
     { class: "health" },
     badge(snapshot.draining ? t("draining") : snapshot.ready ? t("ready") : t("not_ready"), snapshot.ready && !snapshot.draining ? "good" : "bad"),
-    h("a", { href: "/brokers" }, badge(reachable ? t("broker_reachable") : t("broker_not_reachable"), reachable ? "good" : "bad")),
+    h("a", { href: "/brokers" }, badge(t(!reachable ? "broker_not_reachable" : blocked ? "broker_blocked" : "broker_reachable"), reachable && !blocked ? "good" : "bad")),
     h("a", { href: "/changes" }, total ? t("live_changes", { n: total }) + (endless ? t("without_end", { n: endless }) : "") : t("no_live_changes")),
     h("a", { href: "/quotas" }, quotas ? t("quotas_of", { date: quotas.date || f.moment(quotas.computed_at) }) : t("no_quotas")),
     h("span", null, t("rules_rev", { n: snapshot.revision })),

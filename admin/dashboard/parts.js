@@ -190,9 +190,12 @@ export const culprit = ({ client, user, group, client_share: share }) =>
 /** What a topic's limit does to it now, as `account` of /v1/topics has it: in a sentence; "" where it does nothing. */
 export function accountText(now) {
   const { state, first_waited_seconds: first, last_waits_seconds: last, unrefused_because: because } = now.account;
-  const values = { n: f.count(now.waiting), share: f.percent(now.refused_per_second / Math.max(now.received_per_second, 1e-9)), first: first ? t("first_waited", { time: f.duration(first) }) : "", last: last === null ? t("no_end") : f.duration(last), because: because && t(`because_${because}`), limit: f.limitText(now.limit) };
+  const values = { n: f.count(now.waiting), share: f.percent((now.refused_per_second || now.account.would_refuse_per_second) / Math.max(now.received_per_second, 1e-9)), first: first ? t("first_waited", { time: f.duration(first) }) : "", last: last === null ? t("no_end") : f.duration(last), because: because && t(`because_${because}`), limit: f.limitText(now.limit) };
   return state === "within" ? "" : t(`account_${state}`, values);
 }
+
+/** The state of a topic within its account, in a word or three. */
+export const stateWord = ({ state, unrefused_because: because }) => t(`account_${because === "spool" ? because : state}_word`);
 
 /** How long a message that comes now will wait: behind those that wait already. */
 export const waitText = ({ account, waiting, wait_ms: wait }) => (account.state !== "waiting" && !account.last_waits_seconds ? f.milliseconds(wait) : account.last_waits_seconds === null ? t("no_end") : f.duration(account.last_waits_seconds));

@@ -6,7 +6,7 @@ import { traffic } from "./chart.js";
 import { h } from "./dom.js";
 import { editor } from "./edit.js";
 import * as f from "./format.js";
-import { accountText, address, badge, bar, culprit, figure, figures, given, head, originText, problem, protocolBadge, quiet, section, table, topicAnchor, waitText } from "./parts.js";
+import { accountText, address, badge, bar, culprit, figure, figures, given, head, originText, problem, protocolBadge, quiet, section, stateWord, table, topicAnchor, waitText } from "./parts.js";
 import { amend, limitPath, segment } from "./router.js";
 import { points, readTopic, refresh } from "./screen_data.js";
 import { liveTopic, may } from "./store.js";
@@ -23,7 +23,7 @@ export function setBy(level, quotas) {
   const rule = t("rule_named", { rule: level.rule, place: level.place ? ` (${level.place})` : "" });
   const own = level.rule_limit ? t("rule_says", { limit: f.limitText(level.rule_limit) }) : "";
   if (level.origin === "override" || level.by)
-    return [t("set_live", { by: level.by || "?", at: f.moment(level.at), rule }) + own, level.reason && `“${level.reason}”`, level.expires ? t("holds_until", { at: f.moment(level.expires), time: f.until(level.expires) }) : t("holds_on")].filter(Boolean);
+    return [t("set_live", { by: level.by || "?", at: f.moment(level.at), rule }) + own, level.reason && `“${level.reason}”`, level.expires ? t("holds_until", { at: f.moment(level.expires), time: f.until(level.expires) }) : t("until_taken_back")].filter(Boolean);
   if (level.origin.startsWith("quota"))
     return [t("set_quota", { rule, date: quotas?.date || f.moment(quotas?.computed_at) }) + own, quotas?.by && t("published_by", { by: quotas.by, at: f.moment(quotas.at) }), level.origin === "quota+hour" && t("raised_this_hour")].filter(Boolean);
   return [level.origin === "file" ? t("set_file", { rule }) : t("set_default", { rule })];
@@ -68,10 +68,10 @@ export const rates = (now) => [
 /** What its limit does to a topic now, since when, whose doing it is, and what ends it. */
 export function accountOf(now, ways) {
   const { state, since, last_waits_seconds: last } = now.account;
-  const ends = { refused: "ends_refused", waiting: last === null ? "ends_never" : "ends_waiting" }[state];
+  const ends = { refused: "ends_refused", waiting: last === null ? "ends_never" : "ends_waiting", would_refuse: "ends_would_refuse" }[state];
   return state !== "within" && h("div", { class: `notice account ${state === "refused" ? "bad" : ""}`, role: "status", key: "account" },
-    h("p", null, badge(t(`account_${state}_word`), state === "refused" ? "bad" : "warn"), " ", h("strong", null, accountText(now)), since && ` ${t("since_at", { at: f.moment(since, true) })}`, culprit(now.account), ways && [" ", ways(now.account.client, now.account.user)]),
-    ends && h("p", null, t(ends, { limit: f.limitText(now.limit), last: last && f.duration(last) })));
+    h("p", null, badge(stateWord(now.account), state === "refused" ? "bad" : "warn"), " ", h("strong", null, accountText(now)), since && ` ${t("since_at", { at: f.moment(since, true) })}`, culprit(now.account), ways && state !== "would_refuse" && [" ", ways(now.account.client, now.account.user)]),
+    h("p", null, t(ends, { limit: f.limitText(now.limit), slow: t("slow_it"), last: last && f.duration(last) })));
 }
 
 /** What is said of a topic that this gateway has not seen, which is no quiet one: its name may be wrong. `data`: of readTopic(). */
@@ -118,7 +118,7 @@ export default function topic({ protocol, topic: name }, query) {
   function facts(now) {
     const level = data.body?.levels?.find((each) => each.per === "topic") || data.body?.levels?.[0];
     return figures(rates(now), figure("waiting", f.count(now?.waiting), now?.account?.state === "waiting"), now?.spooled > 0 && figure("spooled", f.count(now.spooled)), figure("limit", f.levelText(level)), figure("used", bar(now?.used)), figure("wait", now?.account && waitText(now)), now?.wait_p99_ms && figure("p99_wait", f.milliseconds(now.wait_p99_ms)),
-      figure("last_limited", f.moment(level?.usage?.last_refused, true)));
+      now?.account?.state === "would_refuse" ? figure("would_refuse", f.rate(now.account.would_refuse_per_second)) : figure("last_limited", f.moment(level?.usage?.last_refused, true)));
   }
 
   return {

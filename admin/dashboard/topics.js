@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
-import { address, badge, button, head, problem, quiet, search, topicAnchor, waitText } from "./parts.js";
+import { address, badge, button, head, problem, quiet, search, stateWord, topicAnchor, waitText } from "./parts.js";
 import { amend, topicLink } from "./router.js";
 import { refresh } from "./screen_data.js";
 import { liveTopic, may, redraw, state, topicKey } from "./store.js";
@@ -74,7 +74,7 @@ export default function topics(_, query) {
     return {
       topic: topicAnchor(now, null, true),
       rate: f.rate(now.received_per_second),
-      state: what === "within" ? "–" : badge(t(`account_${what}_word`), what === "refused" ? "bad" : "warn"),
+      state: what === "within" ? "–" : badge(stateWord(now.account), what === "refused" ? "bad" : "warn"),
       who: address(client),
       refused: now.refused_per_second > 0 ? f.rate(now.refused_per_second) : "0",
       waiting: f.count(now.waiting),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from admin.store.state import format_time
+from admin.store.state import format_time, parse_time
 from common.views.topics import TopicAccountView
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ def begun_by_place(over: Iterable[OverLimitView]) -> dict[Place, float]:
 
 def account_of(item: TopicView, rule: Rule, limit: Limit, since: float | None, received: Sequence[float | None]) -> TopicAccountView:
     """`limit`: as it is now. `received`: messages of each of the last seconds, the latest last."""
-    rate = None if limit.messages is None else limit.messages.per_second
     pace = item.forwarded_per_second if rule.cost else pace_of(item, limit, since)  # a rule's costs are no messages
     waiting = item.waiting if is_held(item.waiting, pace) else 0
     enforced = rule.mode == "enforce"
@@ -48,31 +47,39 @@ def account_of(item: TopicView, rule: Rule, limit: Limit, since: float | None, r
         state = "refused"
     elif enforced and waiting:
         state = "waiting"
-    elif rule.mode == "shadow" and rate is not None and not rule.cost and item.received_per_second > rate:
+    elif rule.mode == "shadow" and would_refuse(item) > 0:
         state = "would_refuse"
+        since = min((parse_time(each.would_refuse_since) for each in item.clients if each.would_refuse_since), default=None)
     last = waiting / pace if waiting and pace else None
     client, user, share = culprit(item, state)
     return TopicAccountView(
         state=state,
-        since=None if since is None or state in {"within", "would_refuse"} else format_time(since),
+        since=None if since is None or state == "within" else format_time(since),
         first_waited_seconds=first_waited(waiting, received) if waiting else None,
         last_waits_seconds=None if last is None else round(last, 3),
         client=client,
         user=user,
         client_share=share,
+        would_refuse_per_second=round(would_refuse(item), 3) if state == "would_refuse" else 0.0,
         unrefused_because=reason_not_refused(item, rule, last) if state == "waiting" else None,
     )
 
 
 def culprit(item: TopicView, state: str) -> tuple[str | None, str | None, float | None]:
-    """Who has most of what is refused, or else of what waits: address, user, and which part of it."""
-    number = {"refused": "refused_per_second", "waiting": "waiting"}.get(state)
+    """Who has most of what is refused, or else of what waits, or would be refused: address, user, and which part of it."""
+    number = {"refused": "refused_per_second", "waiting": "waiting", "would_refuse": "would_refuse_per_second"}.get(state)
     if number is None:
         return None, None, None
     worst = max(item.clients, key=lambda client: float(getattr(client, number)), default=None)
     if worst is None or not getattr(worst, number):
         return None, None, None
-    return worst.client, worst.user, round(min(1.0, getattr(worst, number) / getattr(item, number)), 4)
+    whole = would_refuse(item) if state == "would_refuse" else getattr(item, number)
+    return worst.client, worst.user, round(min(1.0, getattr(worst, number) / whole), 4)
+
+
+def would_refuse(item: TopicView) -> float:
+    """Messages a second that a limit in mode shadow would refuse, of the clients that are listed."""
+    return sum([client.would_refuse_per_second for client in item.clients])
 
 
 def pace_of(item: TopicView, limit: Limit, since: float | None) -> float | None:

@@ -70,7 +70,7 @@ async def with_limits(
                 reason=effective.reason or None,
                 expires=None if effective.expires_at is None else format_time(effective.expires_at),
             )
-            wait_ms = None if state is None else round(state.wait_ns / 1e6, 3)
+            wait_ms = None if state is None or effective.rule.mode != "enforce" else round(state.wait_ns / 1e6, 3)
             received = gateway.received_lately(item.key(), LOOK_BACK_S) if item.waiting else ()
             account = account_of(item, effective.rule, limit, begun.get(item.key()), received)
             used = None if effective.rule.cost else used_share(limit, item)

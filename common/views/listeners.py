@@ -5,7 +5,7 @@ from typing import Annotated, Final, Self
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from common.views.view import View, add, add_counts, chained, fact, first, least_known, merge, merge_known, merge_lists, most
+from common.views.view import View, add, add_counts, chained, fact, first, least, least_known, merge, merge_known, merge_lists, most
 
 STATES: Final = ("up", "untried", "held", "down")  # of a broker's address, the worst last
 
@@ -105,6 +105,8 @@ class ListenerView(View, frozen=True, kw_only=True):
     judged: Annotated[JudgingView, fact("how its batches were judged", merge)] = JudgingView()
     connections_active: Annotated[int, fact("open now", add)] = 0
     broker_blocked_connections: Annotated[int, fact("that the broker has told to wait", add)] = 0
+    broker_blocked_since: Annotated[str | None, fact("when the first of these was told; null: none is", least)] = None
+    broker_blocked_reason: Annotated[str | None, fact("in the broker's words: low on memory", first)] = None
     connections_opened: Annotated[int, fact("since the start", add)] = 0
     connections_closed: Annotated[dict[str, int], fact("since the start, by cause", add_counts)] = {}
     connections_refused: Annotated[dict[str, int], fact("since the start, by cause", add_counts)] = {}

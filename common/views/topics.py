@@ -21,6 +21,8 @@ class RefusedClientView(View, frozen=True, kw_only=True):
     refused: Annotated[int, fact("messages refused or dropped", add, "messages")] = 0
     refused_per_second: Annotated[float, fact("a mean over ten seconds", add, "messages/s")] = 0.0
     refused_per_second_1s: Annotated[float, fact("of the last second", add, "messages/s")] = 0.0
+    would_refuse_per_second: Annotated[float, fact("over limits in mode shadow: a mean over ten seconds", add, "messages/s")] = 0.0
+    would_refuse_since: Annotated[str | None, fact("when such began to come; null: none of the last ten seconds was", least)] = None
 
     def key(self) -> object:
         return self.client
@@ -29,9 +31,8 @@ class RefusedClientView(View, frozen=True, kw_only=True):
 def worst_clients(one: Sequence[RefusedClientView], other: Sequence[RefusedClientView]) -> list[RefusedClientView]:
     """Of several processes those refused most now, then ever."""
     found = merge_lists(one, other)
-    return sorted(found, key=lambda client: (-client.refused_per_second, -client.waiting, -client.refused, client.client))[
-        :MAX_CLIENTS_SHOWN
-    ]
+    found.sort(key=lambda each: (-each.refused_per_second, -each.waiting, -each.would_refuse_per_second, -each.refused, each.client))
+    return found[:MAX_CLIENTS_SHOWN]
 
 
 class TopicLimitView(View, frozen=True, kw_only=True):
@@ -64,7 +65,8 @@ class TopicAccountView(View, frozen=True, kw_only=True):
     """What a topic's limit does to its messages now (`admin/views/topic_account.py`)."""
 
     state: Annotated[str, fact("refused; waiting (nothing is refused); would_refuse (the limit is only counted: mode shadow); within")]
-    since: Annotated[str | None, fact("when its limit was reached")] = None
+    since: Annotated[str | None, fact("when its limit was reached; of one that is only counted, when what is over it began to come")] = None
+    would_refuse_per_second: Annotated[float, fact("of a limit that is only counted: what it would refuse", unit="messages/s")] = 0.0
     first_waited_seconds: Annotated[
         float | None,
         fact(
@@ -77,7 +79,7 @@ class TopicAccountView(View, frozen=True, kw_only=True):
         float | None,
         fact("how long the last of them will wait at the limit's rate; null: none waits, or without end", unit="seconds"),
     ] = None
-    client: Annotated[str | None, fact("the one with most of what is refused, or else of what waits")] = None
+    client: Annotated[str | None, fact("the one with most of what is refused, or else of what waits, or would be refused")] = None
     user: str | None = None
     client_share: Annotated[float | None, fact("the client's part of it", unit="share")] = None
     unrefused_because: Annotated[

@@ -67,6 +67,7 @@ class Reports:
         self.busy: list[BusySignal] = []  # what the broker has said of being overloaded; `broker_flow.py` counts it
         self.full = ROOM  # whether the client was refused by a limit on connections
         self.close_reason = ""  # why the gateway ends this connection, once a rule has said so
+        self.blocked_reason = ""  # of `broker_blocked`, in the broker's words
         self.sample = NOT_SAMPLED  # how far the one forwarded publish has come whose confirm is timed (`broker_flow.py`)
 
     def give_up(self, part: Part) -> None:
@@ -84,9 +85,10 @@ class Reports:
         self.full = full
         self.unread = True
 
-    def set_blocked(self, *, blocked: bool) -> None:
+    def set_blocked(self, reason: str = "", *, blocked: bool) -> None:
         """Whether the broker takes publishes has changed."""
         self.broker_blocked = blocked
+        self.blocked_reason = reason
         self.unread = True
 
     def set_sample(self, sample: int) -> None:

@@ -6,6 +6,7 @@ none of this is asked of the broker: all of it is seen on the connection.
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 from gateway.counting.histogram import Histogram
@@ -34,9 +35,24 @@ class BrokerFlow:
         )  # for how long such a request had waited in the broker's queue, where the answer says so
         self.blocked_ns = 0
         self.blocked_now = 0  # connections whose broker says that it is blocked
+        self.blocked_since = 0.0  # seconds since 1970; when the first of these was; 0: none is
+        self.blocked_reason = ""  # as the broker said it last
         self.send_blocked_ns = 0
         self._logged: dict[str, int] = {}  # `busy` as of the last log line
         self._logged_at = -BUSY_EVERY_NS
+
+    def block(self, reason: str) -> None:
+        """The broker of one more connection says that it is blocked."""
+        if self.blocked_now == 0:
+            self.blocked_since = time.time()
+        self.blocked_now += 1
+        self.blocked_reason = reason
+
+    def unblock(self) -> None:
+        """One connection fewer is blocked."""
+        self.blocked_now -= 1
+        if self.blocked_now == 0:
+            self.blocked_since, self.blocked_reason = 0.0, ""
 
     def busy_to_log(self, now: int) -> dict[str, int]:
         """Busy answers by reason since the last log line; empty until BUSY_EVERY_NS have passed since it."""
@@ -67,11 +83,11 @@ class FlowWatch:
         if reports.broker_blocked:
             if self.blocked_at < 0:
                 self.blocked_at = now
-                self.flow.blocked_now += 1
+                self.flow.block(reports.blocked_reason)
         elif self.blocked_at >= 0:
             self.blocked_ns += now - self.blocked_at
             self.blocked_at = -1
-            self.flow.blocked_now -= 1
+            self.flow.unblock()
         if reports.busy:
             self._count_busy()
         sample = reports.sample
@@ -102,7 +118,7 @@ class FlowWatch:
         if self.blocked_at >= 0:
             self.blocked_ns = self.broker_blocked_ns(now)
             self.blocked_at = -1
-            self.flow.blocked_now -= 1
+            self.flow.unblock()
         self.flow.send_blocked_ns += self.upstream.send_blocked_ns(now)
 
     def __repr__(self) -> str:

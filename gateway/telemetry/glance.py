@@ -21,6 +21,7 @@ MOST_OVER: Final = 50  # limits; that are over and shown, those that refuse most
 WINDOW: Final = 10  # snapshots, a second apart, that the time added is worked out over
 LISTENER: Final = (
     "name", "protocol", "bind", "upstream", "upstream_reachable", "upstream_error", "connections_active", "broker_blocked_connections",
+    "broker_blocked_since", "broker_blocked_reason",
     "broker_busy", "seats",
 )  # fmt: skip
 

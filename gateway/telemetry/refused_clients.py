@@ -1,4 +1,4 @@
-"""The clients behind each topic that is over a limit: refused, or made to wait.
+"""The clients behind each topic that is over a limit: refused, or made to wait, or only counted (mode shadow).
 
 A retry storm has a topic, and the topic's name tells the consumer group. The next question of an operator is which of its consumers sends
 it. Keys are per client address anyway, so the answer costs a look at what was folded, and nothing per message.
@@ -13,9 +13,11 @@ for long makes room for another one. Each begins at 0, and what it counted befor
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
+from common.log import moment
 from common.views.topics import RefusedClientView
 from gateway.counting.accounts import FORGET_AFTER, OTHER
 from gateway.counting.recent_rates import RecentCounts
@@ -42,7 +44,10 @@ def consumer_group(protocol: str, topic: str) -> str | None:
 class Client:
     """One client's messages to one topic, counted since the client is listed."""
 
-    __slots__ = ("address", "forwarded", "last_rate", "lately", "lately_s", "previous", "recent", "refused", "user", "waiting", "window")
+    __slots__ = (
+        "address", "forwarded", "last_rate", "lately", "lately_s", "previous", "previous_would_refuse", "recent", "refused", "user",
+        "waiting", "window", "would_lately", "would_refuse", "would_refuse_since",
+    )  # fmt: skip
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -53,20 +58,28 @@ class Client:
         self.previous = 0  # of `refused`, at the last tick
         self.lately = 0  # refused in the last ten seconds
         self.lately_s = 0.0  # seconds; how long those are: less, where it was refused first only now
+        self.would_refuse = 0  # over a limit in mode shadow
+        self.previous_would_refuse = 0  # of these, at the last tick
+        self.would_lately = 0  # of these, in the last ten seconds
+        self.would_refuse_since = 0.0  # seconds since 1970; when such began to come; 0: none of the last ten seconds was
         self.last_rate = 0.0  # the same, over the last tick
-        self.window: RecentCounts | None = None  # None: none refused in the last ten seconds
-        self.recent = 0.0  # refused or held of late: halved every second; decides who stays in the list
+        self.window: RecentCounts | None = None  # None: none refused in the last ten seconds, and none would have been
+        self.recent = 0.0  # refused, held or only counted of late: halved every second; decides who stays in the list
 
     def tick(self, seconds: float) -> None:
         refused = self.refused - self.previous
         self.last_rate = refused / seconds
         self.previous = self.refused
+        would_refuse = self.would_refuse - self.previous_would_refuse
+        self.previous_would_refuse = self.would_refuse
         window = self.window
-        if window is None and refused:
-            window = self.window = RecentCounts(1)
+        if window is None and (refused or would_refuse):
+            window = self.window = RecentCounts(2)
         if window is not None:
-            window.add(seconds, (refused,))
-            self.lately, self.lately_s = window.sums[1], window.seconds
+            window.add(seconds, (refused, would_refuse))
+            self.lately, self.would_lately, self.lately_s = window.sums[1], window.sums[2], window.seconds
+            if not self.would_lately:
+                self.would_refuse_since = 0.0
             if window.empty():
                 self.window = None
         self.recent /= 2
@@ -88,6 +101,8 @@ class Client:
             refused=self.refused,
             refused_per_second=round(self.rate(seconds), 3),
             refused_per_second_1s=round(self.last_rate, 3),
+            would_refuse_per_second=round(self.would_lately / max(self.lately_s, seconds, 1e-9), 3),
+            would_refuse_since=moment(self.would_refuse_since) if self.would_refuse_since else None,
         )
 
     def __repr__(self) -> str:
@@ -123,7 +138,7 @@ class RefusedClients:
         origin = key.origin
         topic = (origin.protocol, key.text, key.operation)
         refused = tally.refused + tally.dropped
-        over = refused + tally.delayed
+        over = refused + tally.delayed + tally.shadow_refused
         if refused:
             self._count_group(topic, refused)
         clients = self._topics.get(topic)
@@ -142,6 +157,9 @@ class RefusedClients:
         client.waiting = max(0, client.waiting + tally.received - tally.messages - refused - tally.abandoned)
         if over:
             client.refused += refused
+            if tally.shadow_refused:
+                client.would_refuse += tally.shadow_refused
+                client.would_refuse_since = client.would_refuse_since or time.time()
             client.recent += over
             client.user = origin.user or ""
             self._topics.move_to_end(topic)
@@ -182,7 +200,10 @@ class RefusedClients:
     def of(self, topic: TopicKey) -> list[Client]:
         """The listed clients of a topic, the one refused most of late first, then the one of which most waits."""
         clients = self._topics.get(topic, {}).values()
-        return sorted(clients, key=lambda client: (-client.lately, -client.waiting, -client.recent, -client.refused, client.address))
+        return sorted(
+            clients,
+            key=lambda client: (-client.lately, -client.waiting, -client.would_lately, -client.recent, -client.refused, client.address),
+        )
 
     def __repr__(self) -> str:
         return f"<RefusedClients of {len(self._topics)} topics>"

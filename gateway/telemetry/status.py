@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import asdict
 
+from common.log import moment
 from common.views.listeners import BrokerPortsView, ListenerView, SeatsView
 from common.views.status import AccessLogView, EventLoopView, LimiterView, LimitsInUseView, MemoryLimitView, StatusView
 from common.views.topics import MAX_CLIENTS_SHOWN, TROUBLE, TopicView
@@ -155,6 +156,8 @@ def listeners(gateway: Gateway) -> list[ListenerView]:
             judged=listener.config.judging.describe(),
             connections_active=listener.active,
             broker_blocked_connections=listener.config.flow.blocked_now,
+            broker_blocked_since=moment(listener.config.flow.blocked_since) if listener.config.flow.blocked_since else None,
+            broker_blocked_reason=listener.config.flow.blocked_reason or None,
             connections_opened=listener.opened,
             connections_closed=dict(listener.closed),
             connections_refused={cause: listener.closed[cause] for cause in CAUSES if cause in listener.closed},

@@ -23,7 +23,10 @@ ITEM: dict[str, Any] = {"waiting": 3900, "refused_per_second": 30.0, "received_p
             {"state": "waiting", "first_waited_seconds": 65.0, "last_waits_seconds": 130.2, "unrefused_because": "no_confirms"},
             "3,900 waiting, the first for 1min 5s, the last one waits 2min 10s; nothing is refused, as the publisher has no confirms",
         ),
-        ({"state": "would_refuse"}, "its limit is only tried: what is over it passes, and is counted"),
+        (
+            {"state": "would_refuse", "would_refuse_per_second": 15.0},
+            "its limit is only tried (mode shadow), and all passes; it would refuse 25 %",
+        ),
         ({"state": "within"}, ""),
         (None, ""),
     ],

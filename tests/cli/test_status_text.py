@@ -47,6 +47,16 @@ def test_topics_over_their_limits_say_how_much_and_whose() -> None:
     ]
 
 
+def test_a_broker_that_blocks_publishers_says_why_and_since_when() -> None:
+    told = {"broker_blocked_connections": 8, "broker_blocked_since": "2026-11-21T03:12:40.000Z", "broker_blocked_reason": "low on memory"}
+    blocked = "rabbit: 10.0.0.1:5672 takes no messages"
+    assert lines(STATUS, [], [{**LISTENERS[0], **told}])[1] == (
+        f"brokers   {blocked}: low on memory, since 03:12:40 (connection.blocked on 8 connections)"
+    )
+    older = lines(STATUS, [], [{**LISTENERS[0], "broker_blocked_connections": 1}])
+    assert older[1] == f"brokers   {blocked} (connection.blocked on 1 connection)", "of a gateway that is older"
+
+
 def test_whatever_is_wrong_there_are_ten_lines_at_most() -> None:
     wrong = {
         **STATUS, "ready": False, "not_ready_because": ["no broker"], "warnings": ["one", "two", "three"], "needs_restart": ["admin.bind"],

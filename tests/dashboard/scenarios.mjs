@@ -659,6 +659,16 @@ const scenarios = {
     check(/without|no confirms/.test(await page.innerText(".level")), "the action's sentence");
     await picture(page, "held-topic");
     await told(page, `/t/amqp/${encodeURIComponent(held)}`, ".account", english, "the team's page");
+    await please("try a limit");
+    const tried = given.topic.replace("created", "tried");
+    await told(page, topicAddress(tried), ".account", /^only counted, all passes nothing is limited: 2\/s \(shadow\) is only tried, and would refuse \d+ % · since \d\d:\d\d:\d\d · 127\.0\.0\.1 \(mailer\) 100 % of it What to do: nothing/, "a limit in shadow mode, since when and whose");
+    same(await page.locator(".account button").count(), 0, "ways to stop a client of which nothing is stopped");
+    check(/Wait –/.test((await page.innerText(".figures")).replace(/\s+/g, " ")), "nothing waits for it");
+    await please("block the broker");
+    await told(page, "/", ".alarms", /the broker 127\.0\.0\.1:\d+ takes no messages for \d+ s: “low on memory”\. \d+ of \d+ connections are told to wait \(connection\.blocked\)\. What to do: free memory or disk/, "a blocked broker: since when, why, what to do");
+    check((await page.innerText(".health")).includes("broker blocks publishers"), "the badge");
+    await please("unblock the broker");
+    await until(async () => !(await page.innerText(".alarms")).includes("low on memory"), "the broker goes on");
     await clean(page);
     const phone = await open({ width: 390, language: "zh", dark: true });
     await told(phone, "/", ".alarm:has-text('order.held')", /条等待中，最早的已等待 .*，最后一条需等待 .*；发布方未启用 confirm，因此不拒绝/, "the same in Chinese");

@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 import pika
 import pytest
+from pamqp import commands, frame
 
 from support.brokers import stand_ins
 from support.brokers.redis_server import RedisServer
@@ -59,6 +60,7 @@ class World:
         port = free_ports(1)[0]
         listener = {**amqp_listener(broker.address), "bind": f"{LOOPBACK}:{port}"}  # the same after a restart
         self.port = port
+        self.broker = broker
         self.gateway = Gateway(folder, [listener], RULES, settings)
         self.stopped = 0  # the process of a worker, while it is
         self.other: World | None = None  # another gateway of its fleet
@@ -122,6 +124,13 @@ class World:
         elif what == "hold a topic":
             self.gateway.put(path.replace("created", "held"), {"messages": "10/s", "action": "delay", "reason": "to be looked at"})
             self.floods.enter_context(AMQPFlood(self.port, key="order.held", user="billing", confirms=False))
+        elif what == "try a limit":
+            self.gateway.put(path.replace("created", "tried"), {"messages": "2/s", "mode": "shadow", "reason": "to be looked at"})
+            self.floods.enter_context(AMQPFlood(self.port, key="order.tried", messages=1, user="mailer"))
+        elif what == "block the broker":
+            self.broker.tell(frame.marshal(commands.Connection.Blocked("low on memory"), 0))
+        elif what == "unblock the broker":
+            self.broker.tell(frame.marshal(commands.Connection.Unblocked(), 0))
         elif what == "flood harder":
             for _ in range(3):
                 self.floods.enter_context(AMQPFlood(self.port, messages=100))

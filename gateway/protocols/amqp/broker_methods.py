@@ -55,6 +55,7 @@ class BrokerMethods:
         self.asked_to_close = False  # the gateway has sent the connection.close itself: its client does not wait for the answer
         self.full = ROOM  # it has refused the client because there are too many connections
         self.blocked = False  # it has sent connection.blocked
+        self.blocked_reason = ""  # as it said with that: "low on memory"
 
     def on_channel(self, method: int, passthrough: Passthrough, pos: i64, stop: i64, channel: AmqpChannel) -> None:
         """Any method on a channel but basic.deliver and confirms, whole at `pos`. The channel may be gone after it."""
@@ -132,6 +133,7 @@ class BrokerMethods:
                 passthrough.take_out(pos, stop)
         elif method in (CONNECTION_BLOCKED, CONNECTION_UNBLOCKED):
             self.blocked = method == CONNECTION_BLOCKED
+            self.blocked_reason = passthrough.data[pos + 12 : stop - 1].decode(errors="replace") if self.blocked else ""
             if not self.replies.notices.broker_says(blocked=self.blocked):
                 passthrough.take_out(pos, stop)
 

@@ -175,7 +175,7 @@ class AmqpConversation(Conversation):
             out.clear()
             raise
         if stream.methods.blocked != self.reports.broker_blocked:
-            self.reports.set_blocked(blocked=stream.methods.blocked)
+            self.reports.set_blocked(stream.methods.blocked_reason, blocked=stream.methods.blocked)
             if self.reports.broker_blocked:
                 self._report_busy()
         if self.reports.sample == SAMPLED:

@@ -74,7 +74,17 @@ def test_why_nothing_is_refused(action: str, more: dict[str, Any], because: str)
 def test_where_a_rule_counts_costs_what_passes_stands_for_its_rate() -> None:
     found = told(waiting=300, cost=Cost(step=4096), forwarded_per_second=30.0)
     assert (found.state, found.last_waits_seconds) == ("waiting", 10.0)
-    assert told(mode="shadow", cost=Cost(step=4096), received_per_second=500.0).state == "within", "its messages are not what it counts"
+
+
+def test_a_limit_that_is_only_tried_says_what_it_would_refuse_of_whom_and_since_when() -> None:
+    def counted(address: str, rate: float, since: str) -> RefusedClientView:
+        return RefusedClientView(client=address, would_refuse_per_second=rate, would_refuse_since=since)
+
+    clients = [counted("10.1.0.8", 3.0, "2026-11-21T07:50:00.000Z"), counted("10.1.0.9", 9.0, "2026-11-21T07:50:07.000Z")]
+    assert told(mode="shadow", clients=clients) == TopicAccountView(
+        state="would_refuse", since="2026-11-21T07:50:00.000Z", would_refuse_per_second=12.0, client="10.1.0.9", client_share=0.75
+    )
+    assert told(mode="shadow", received_per_second=500.0) == TopicAccountView(state="within"), "none of them is over it lately"
 
 
 def test_at_0_a_second_the_last_waits_without_end() -> None:
@@ -91,11 +101,6 @@ def test_a_limit_of_bytes_holds_as_many_as_pass_now() -> None:
 
 def test_what_is_on_its_way_is_not_held() -> None:
     assert told(waiting=2) == TopicAccountView(state="within")
-
-
-def test_what_is_only_counted_would_be_refused() -> None:
-    assert told(mode="shadow", waiting=0) == TopicAccountView(state="would_refuse")
-    assert told(mode="shadow", received_per_second=29.0).state == "within"
 
 
 @pytest.mark.parametrize(("waiting", "seconds"), [(1, 1.0), (60, 1.0), (61, 2.0), (180, 3.0), (181, None)])
@@ -119,6 +124,7 @@ async def test_each_topic_of_the_list_has_its_account(api: Control) -> None:
     (found,) = (await api.ask("GET", "/v1/topics")).json()["items"]
     assert found["limit"]["action"] == "reject"
     assert found["account"] == {
-        "state": "waiting", "since": SINCE_TEXT, "first_waited_seconds": None, "last_waits_seconds": 2.0, "client": "10.0.0.7",
+        "state": "waiting", "since": SINCE_TEXT, "would_refuse_per_second": 0.0, "first_waited_seconds": None, "last_waits_seconds": 2.0,
+        "client": "10.0.0.7",
         "user": None, "client_share": 1.0, "unrefused_because": "one_way",
     }  # fmt: skip

@@ -71,6 +71,23 @@ def test_clients_of_amqp_are_listed_too() -> None:
     assert counted.metric("sluice_retries_refused_total") == {}
 
 
+def test_one_that_is_only_counted_is_listed_with_its_rate_and_since_when() -> None:
+    counted = Counted()
+    key = Key(Origin("rocketmq", Sender("rocket", "10.0.0.7", "shop"), b""), rocketmq_topic(b"%RETRY%workers"), b"workers", "produce")
+    found = []
+    for over in [6, 4, *[0] * 10]:
+        key.tally.received = key.tally.messages = 20
+        key.tally.shadow_refused = over
+        counted.accounts.note(key)
+        counted.accounts.fold(1)
+        counted.clients.tick(1.0)
+        found.append(counted.clients.of(WORKERS)[0].describe())
+    assert [(each.would_refuse_per_second, each.refused) for each in found[:2]] == [(6.0, 0), (5.0, 0)]
+    assert found[0].would_refuse_since is not None
+    assert found[0].would_refuse_since == found[-2].would_refuse_since
+    assert (found[-1].would_refuse_per_second, found[-1].would_refuse_since) == (0.0, None)
+
+
 def test_one_that_only_has_to_wait_is_listed_with_what_waits_of_it() -> None:
     """A topic that holds messages named nobody: clients were listed from their first refusal on."""
     counted = Counted()
@@ -104,7 +121,8 @@ def test_rates_are_means_over_ten_seconds_with_the_last_second_beside() -> None:
     counted.add("10.0.0.7", 900)
     counted.clients.tick(2.0)
     (client,) = counted.clients.of(WORKERS)
-    named = {"client": "10.0.0.7", "user": None, "waiting": 0, "forwarded": 0, "refused": 900}
+    named: dict[str, object] = {"client": "10.0.0.7", "user": None, "waiting": 0, "forwarded": 0, "refused": 900}
+    named |= {"would_refuse_per_second": 0.0, "would_refuse_since": None}
     assert to_builtins(client.describe()) == {**named, "refused_per_second": 450.0, "refused_per_second_1s": 450.0}
     counted.clients.tick(1.0)
     assert to_builtins(client.describe()) == {**named, "refused_per_second": 300.0, "refused_per_second_1s": 0.0}

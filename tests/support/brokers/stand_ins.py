@@ -59,6 +59,12 @@ class StandIn:
         with client, contextlib.suppress(OSError):
             self._serve(client)
 
+    def tell(self, data: bytes) -> None:
+        """Send `data` to all that are connected."""
+        for client in self._clients:
+            with contextlib.suppress(OSError):  # it has gone
+                client.sendall(data)
+
     def __enter__(self) -> StandIn:
         return self
 
