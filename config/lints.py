@@ -373,17 +373,6 @@ def outgoing_ranges(settings: Settings) -> Iterator[ConfigProblem]:
             yield settings.problem(f"listeners[{number}].broker_ports", message, remedy)
 
 
-def divided_rules(settings: Settings) -> Iterator[ConfigProblem]:
-    """Limits that workers cannot share: each worker has an equal part."""
-    workers = settings.gateway.workers
-    if workers == 1:
-        return
-    for number, rule in enumerate(settings.rules):
-        if rule.is_cap() and rule.mode != "off" and not rule.limit.limits_nothing():
-            message = f"a listener's limit is not shared: each of {workers} workers has 1/{workers} of the limit"
-            yield settings.problem(f"rules[{number}].per", message, "spread clients evenly, or set gateway.workers: 1")
-
-
 def _room(settings: Settings, descriptors: int) -> int:
     """How many connections the gateway has descriptors for."""
     return room_for_connections(descriptors, len(settings.listeners), sum(map(brokers_room, settings.listeners)))
@@ -392,7 +381,7 @@ def _room(settings: Settings, descriptors: int) -> int:
 LINTS: Final[tuple[Callable[[Settings], Iterator[ConfigProblem]], ...]] = (
     no_rules, short_bursts, unheard_rules, idle_words, token_files, password_files, webhook_files, headers_file, risky_tls, few_files,
     unheard_caps, trusted_proxies, caps_beyond_files, caps_beyond_caps, idle_nameserver_words, wide_ranges, outgoing_ranges,
-    fleet_without_client, log_without_zstd, log_that_fills_the_brokers_disk, tracing_without_sdk, divided_rules,
+    fleet_without_client, log_without_zstd, log_that_fills_the_brokers_disk, tracing_without_sdk,
     *RULE_LINTS, half_spooled, impatient_pacing,
 )  # fmt: skip
 

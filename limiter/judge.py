@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from limiter.algorithms.lag import LagControlledBucket
 from limiter.buckets.bucket import IN_USE, OVERFLOW, Bucket
 from limiter.buckets.candidate import CandidateCounts
-from limiter.buckets.factory import BucketFactory
+from limiter.buckets.factory import BucketFactory, lessee_of
 from limiter.buckets.leased_bucket_ref import LeasedBucketRef
 from limiter.buckets.ledger import at_hand
 from limiter.decisions.batches import Decisions
@@ -30,7 +30,7 @@ from limiter.decisions.in_force import InForce
 from limiter.decisions.origins import Origins
 from limiter.in_flight import Ending
 from limiter.keys import Key, Origin
-from limiter.leases.lease import Lease, Lessee
+from limiter.leases.lease import Lease
 from limiter.leases.leased_bucket import LeasedBucket
 from limiter.leases.owner import LeaseOwner
 from limiter.limit_state import LimitState
@@ -234,9 +234,9 @@ class Judge:
         """The owner's answers to asks."""
         with self._lock:
             for bucket, messages, size in grants:
-                algorithm = bucket.algorithm
-                if isinstance(algorithm, Lessee):
-                    algorithm.grant(messages, size, now)
+                leased = lessee_of(bucket.algorithm)
+                if leased is not None:
+                    leased.grant(messages, size, now)
 
     def lend(self, owner: LeaseOwner, asks: list[tuple[LeasedBucketRef, int, int]], member: int, now: int) -> list[tuple[int, int]]:
         """What `member` gets of the buckets it asks for; nothing of those that no rule is for (any more)."""

@@ -100,7 +100,7 @@ class ListenerView(View, frozen=True, kw_only=True):
     tls: Annotated[TlsView | None, fact("towards clients", merge_known)] = None
     upstream_tls: Annotated[TlsView | None, fact("towards the broker", merge_known)] = None
     broker_busy: Annotated[dict[str, int], fact("what the broker refused because it was busy, by kind", add_counts, "messages")] = {}
-    caps: Annotated[list[CapView], fact("the listener's caps in use; each worker has its own part of one", chained)] = []
+    caps: Annotated[list[CapView], fact("the listener's caps in use; each worker tightens its own part of one", chained)] = []
     remote_admin: Annotated[bool, fact("whether the broker's own administration commands change limits")] = False
     judged: Annotated[JudgingView, fact("how its batches were judged", merge)] = JudgingView()
     connections_active: Annotated[int, fact("open now", add)] = 0

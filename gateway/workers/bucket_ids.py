@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.workers.wire import BucketAnnounced
 from limiter.buckets.bucket import IN_USE, OVERFLOW, Bucket
-from limiter.leases.lease import Lessee
+from limiter.buckets.factory import lessee_of
 
 if TYPE_CHECKING:
     from gateway.workers.wire import Outbox
@@ -64,7 +64,8 @@ class BucketIds:
 
     def _is_leased(self, bucket: Bucket) -> bool:
         algorithm = bucket.algorithm
-        return isinstance(algorithm, Lessee) and algorithm.is_part_of(self._lease)
+        leased = lessee_of(algorithm)
+        return leased is not None and leased.is_part_of(self._lease)
 
     def candidate_counters(self, outbox: Outbox) -> list[CandidateCounters]:
         """The counters of their candidates, where there are any. Called before `counters`, which forgets what has changed."""

@@ -82,6 +82,28 @@ class Algorithm:
 
     # ---- for algorithms that count what is in flight (`limiter.in_flight`); a rate knows nothing of it -------------------
 
+    # ---- for a bucket that topics share (`limiter.fair_share.shared_bucket`), in nanoseconds of the rate -------------
+
+    def available_above(self, count: int, messages: int, size: int, kept_ns: int, now: int) -> int:
+        """As `available`, but so much stays in it."""
+        raise NotImplementedError
+
+    def wait_above(self, messages: int, size: int, kept_ns: int, now: int) -> int:
+        """Until `available_above` lets one pass."""
+        raise NotImplementedError
+
+    def held_ns(self, now: int) -> int:
+        """In how much time what it holds comes in: messages or bytes, whichever is less."""
+        raise NotImplementedError
+
+    def capacity_ns(self) -> int:
+        """In how much time the first of its dimensions is full."""
+        raise NotImplementedError
+
+    def cost_ns(self, messages: int, size: int) -> int:
+        """In how much time a cost comes in: messages or bytes, whichever takes longer; at least 1."""
+        raise NotImplementedError
+
     def slots(self) -> Slots | None:
         """Where it counts what is in flight; None: it does not."""
         return None

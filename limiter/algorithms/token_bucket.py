@@ -227,10 +227,9 @@ class TokenBucket(Algorithm):
             wait = max(wait, self._bytes.wait_ns(size, now))
         return wait
 
-    # ---- for a bucket that is shared (`limiter.fair_share.shared_bucket`), in nanoseconds of the rate ---------------------------------
+    # ---- for a bucket that is shared ---------------------------------------------------------------------------------
 
     def available_above(self, count: int, messages: int, size: int, kept_ns: int, now: int) -> int:
-        """As `available`, but so much stays in it."""
         if self._messages is not None:
             count = self._messages.available_above(count, messages, kept_ns, now)
         if self._bytes is not None and count > 0:
@@ -238,7 +237,6 @@ class TokenBucket(Algorithm):
         return count
 
     def wait_above(self, messages: int, size: int, kept_ns: int, now: int) -> int:
-        """Until `available_above` lets one pass."""
         wait = 0
         if self._messages is not None:
             wait = self._messages.wait_above(messages, kept_ns, now)
@@ -247,21 +245,18 @@ class TokenBucket(Algorithm):
         return wait
 
     def held_ns(self, now: int) -> int:
-        """In how much time what it holds comes in: messages or bytes, whichever is less."""
         if self._messages is None:
             return 0 if self._bytes is None else self._bytes.held_ns(now)
         held = self._messages.held_ns(now)
         return held if self._bytes is None else min(held, self._bytes.held_ns(now))
 
     def capacity_ns(self) -> int:
-        """In how much time the first of its dimensions is full."""
         if self._messages is None:
             return 0 if self._bytes is None else self._bytes.capacity_ns()
         capacity = self._messages.capacity_ns()
         return capacity if self._bytes is None else min(capacity, self._bytes.capacity_ns())
 
     def cost_ns(self, messages: int, size: int) -> int:
-        """In how much time a cost comes in: messages or bytes, whichever takes longer; at least 1."""
         cost = 1 if self._messages is None else max(1, self._messages.cost_ns(messages))
         return cost if self._bytes is None else max(cost, self._bytes.cost_ns(size))
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from limiter.buckets.breaker import Breaker
 from limiter.buckets.candidate import Candidate, next_candidate
-from limiter.buckets.factory import ALONE, BucketFactory
-from limiter.leases.lease import Lessee
+from limiter.buckets.factory import ALONE, BucketFactory, lessee_of
 from limiter.limits import NEVER
 
 if TYPE_CHECKING:
@@ -109,8 +108,9 @@ class Bucket:
         if new.algorithm != old.algorithm or new.scope != old.scope:
             before = self.algorithm
             fill = before.fill(since)
-            if isinstance(before, Lessee):
-                before.replaced = True
+            leased = lessee_of(before)
+            if leased is not None:
+                leased.replaced = True
             self.algorithm = self._new_algorithm(new, since, apart=self.state == OVERFLOW)
             self.algorithm.set_fill(fill, since)
             if self.slots is None:
@@ -134,20 +134,23 @@ class Bucket:
 
     def _new_algorithm(self, rule: Rule, now: int, *, apart: bool) -> Algorithm:
         algorithm = self.factory.algorithm(rule, now, apart=apart)
-        if isinstance(algorithm, Lessee):
-            algorithm.use_for(self)
+        leased = lessee_of(algorithm)
+        if leased is not None:
+            leased.use_for(self)
         return algorithm
 
     def let_go(self, state: int) -> None:
         """The ledger has it no more."""
         self.state = state
-        if isinstance(self.algorithm, Lessee):
-            self.algorithm.let_go()
+        leased = lessee_of(self.algorithm)
+        if leased is not None:
+            leased.let_go()
 
     def come_back(self) -> None:
         """It is used again, in the ledger or not."""
-        if isinstance(self.algorithm, Lessee):
-            self.algorithm.use_for(self)
+        leased = lessee_of(self.algorithm)
+        if leased is not None:
+            leased.use_for(self)
 
     def cost_of(self, operation: str, messages: int, size: int) -> int:
         """What its rule counts for so many messages, or operations."""

@@ -3,8 +3,8 @@
 Where one process judges alone a bucket is the whole limit; else it is one side's part of it.
 
 * **Alone**: the bucket is the limit's own.
-* **A member** (`Lease` given): a bucket is this member's part of one that an owner has (`limiter.leases.sharing`). Limits that cannot be
-  had in parts (other algorithms, caps that topics share, the overflow bucket) are divided evenly, each member with its own.
+* **A member** (`Lease` given): a bucket is this member's part of one that an owner has (`limiter.leases.sharing`). The bucket of those
+  that found no room cannot be had in parts: it is divided evenly, each member with its own.
 * **The owner** (members, no lease): a bucket holds what is not lent to its members.
 * **A process of a fleet** (`fleet` given): a bucket is this process's part of one that Redis has, unless its rule says that it is the
   gateway's own. Limits that cannot be had in parts are whole in each gateway: gateways come and go, and no number to divide by would stay
@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms import ALGORITHMS
 from limiter.fair_share.shared_bucket import SharedBucket
-from limiter.leases.lease import Lease
+from limiter.leases.lease import Lease, Lessee
+from limiter.leases.leased_bucket import LeasedBucket
 from limiter.leases.sharing import MEMBERS, OWNERS, divided_limit, member_limit, owner_limit
 
 if TYPE_CHECKING:
@@ -29,8 +30,15 @@ if TYPE_CHECKING:
 
 
 def is_leasable(rule: Rule) -> bool:
-    """Whether several members can have parts of one bucket of this rule. A cap is none: its topics share what each member has of it."""
-    return rule.algorithm in MEMBERS and rule.per != "connection" and not rule.is_cap()
+    """Whether several members can have parts of one bucket of this rule."""
+    return rule.algorithm in MEMBERS and rule.per != "connection"
+
+
+def lessee_of(algorithm: Algorithm) -> Lessee | None:
+    """What has a part of an owner's bucket, and asks the owner for it; None: `algorithm` is whole."""
+    if isinstance(algorithm, SharedBucket):
+        return algorithm.leased
+    return algorithm if isinstance(algorithm, Lessee) else None
 
 
 class BucketFactory:
@@ -46,9 +54,9 @@ class BucketFactory:
     def algorithm(self, rule: Rule, now: int, *, apart: bool) -> Algorithm:
         """A full bucket's algorithm under `rule`."""
         limit = self.limit(rule, apart=apart)
-        if rule.is_cap():
-            return SharedBucket(limit, now)
         lease = None if apart else self._lease_of(rule)
+        if rule.is_cap():  # whose topics share what there is of it here
+            return SharedBucket(limit, now, None if lease is None else LeasedBucket(limit, now, lease))
         if lease is not None:
             return MEMBERS[rule.algorithm](limit, now, lease)
         lends = self.members > 1 and self.lease is None and is_leasable(rule) and not apart

@@ -38,6 +38,7 @@ from limiter.fair_share.adaptive_cap import AdaptiveCap
 from limiter.fair_share.max_min import ONE, Share, Tier
 
 if TYPE_CHECKING:
+    from limiter.leases.leased_bucket import LeasedBucket
     from limiter.limits import Limit
     from limiter.rules.rule import Rule
 
@@ -64,13 +65,15 @@ class SharedBucket(Algorithm):
 
     __slots__ = (
         "_capacity_ns", "_ends", "_expected", "_largest", "_largest_protected", "_missed", "_protected", "_rest", "_shares", "_taken",
-        "_window_ns", "adaptive_cap", "bucket", "limit", "others", "turn",
+        "_window_ns", "adaptive_cap", "bucket", "leased", "limit", "others", "turn",
     )  # fmt: skip
 
-    def __init__(self, limit: Limit, now: int) -> None:
-        self.limit = limit  # as the rule has it
+    def __init__(self, limit: Limit, now: int, leased: LeasedBucket | None = None) -> None:
+        """`leased`: what one of several workers has of the cap's bucket; its topics share that."""
+        self.limit = limit
         self.adaptive_cap = AdaptiveCap(limit)
-        self.bucket = TokenBucket(limit, now)
+        self.leased = leased
+        self.bucket: Algorithm = TokenBucket(limit, now) if leased is None else leased
         self.turn: TopicShare | None = None
         self.others: TopicShare | None = None  # for topics that found no room
         self._shares: OrderedDict[str, TopicShare] = OrderedDict()  # oldest first
@@ -210,13 +213,16 @@ class SharedBucket(Algorithm):
     def room(self, share: TopicShare, messages: int, size: int, now: int) -> tuple[int, int]:
         """The messages and bytes that `share` may take now in any parts, the first request being of this cost; below 0: ask for each.
 
-        While its tier is not free what passes depends on each cost.
+        While its tier is not free what passes depends on each cost; of a cap that workers share none goes in a run.
         """
+        bucket = self.bucket
+        if not isinstance(bucket, TokenBucket):
+            return -1, -1
         self._turn_window(now)
         share.tier.allowed(share, 1, self.cost_ns(messages, size), now)
         if not share.tier.free:
             return -1, -1
-        return self.bucket.room(0 if share.protected else self._reserve(), now)
+        return bucket.room(0 if share.protected else self._reserve(), now)
 
     def cost_ns(self, messages: int, size: int) -> int:
         """What one such request is charged as."""
@@ -272,6 +278,8 @@ class SharedBucket(Algorithm):
         """Another cap; what it is tightened to stays in proportion."""
         self.limit = limit
         self.adaptive_cap.change(limit)
+        if self.leased is not None:
+            self.leased.change(limit, now)
         self._adjust(now)
 
     # ---- the broker's own word -------------------------------------------------------------------------------------
@@ -295,7 +303,10 @@ class SharedBucket(Algorithm):
         return self.adaptive_cap.permille == 1000
 
     def _adjust(self, now: int) -> None:
-        self.bucket.change(self.adaptive_cap.scaled(), now)
+        if self.leased is None:
+            self.bucket.change(self.adaptive_cap.scaled(), now)
+        else:  # the owner knows nothing of it: what is granted beyond that is not spent
+            self.leased.permille = self.adaptive_cap.permille
         self._measure()
 
     def __repr__(self) -> str:

@@ -58,11 +58,13 @@ class LeasedBucket(Lessee):
 
     __slots__ = (
         "_asked_at", "_bytes", "_members", "_messages", "_short_until", "_used_at", "_wished_at", "limit",
+        "permille",
     )  # fmt: skip
 
     def __init__(self, limit: Limit, now: int, lease: Lease) -> None:
         super().__init__(lease)
         self.limit = limit
+        self.permille = 1000  # of what is granted that can be spent; less where a cap is tightened (`limiter.fair_share.adaptive_cap`)
         self._members = lease.members
         self._used_at = now
         self._wished_at = now
@@ -112,9 +114,9 @@ class LeasedBucket(Lessee):
         self._asked_at = 0
         short = False
         if self._messages is not None:
-            short = self._messages.grant(messages)
+            short = self._messages.grant(messages, self.permille)
         if self._bytes is not None:
-            short = self._bytes.grant(size) or short
+            short = self._bytes.grant(size, self.permille) or short
         self._short_until = now + AGAIN_NS if short else 0
         self._use(now)
 
@@ -200,6 +202,46 @@ class LeasedBucket(Lessee):
         if self._bytes is not None:
             wait = max(wait, self._bytes.wait_ns(size, self._lease, now))
         return wait
+
+    # ---- for a bucket that is shared ---------------------------------------------------------------------------------
+
+    def available_above(self, count: int, messages: int, size: int, kept_ns: int, now: int) -> int:
+        self._used_at = now
+        if not self.listed:
+            self._use(now)
+        if self._lease.owner_lost_at != 0:
+            self._refill(now)
+        if self._messages is not None:
+            count = self._messages.available_above(count, messages, kept_ns)
+        if self._bytes is not None and count > 0:
+            count = self._bytes.available_above(count, size, kept_ns)
+        return count
+
+    def wait_above(self, messages: int, size: int, kept_ns: int, now: int) -> int:
+        wait = self.wait_ns(messages, size, now)
+        if self._messages is not None:
+            wait = max(wait, self._messages.wait_above(messages, kept_ns, self._lease, now))
+        if self._bytes is not None:
+            wait = max(wait, self._bytes.wait_above(size, kept_ns, self._lease, now))
+        return wait
+
+    def held_ns(self, now: int) -> int:
+        if self._lease.owner_lost_at != 0:
+            self._refill(now)
+        if self._messages is None:
+            return 0 if self._bytes is None else self._bytes.held_ns()
+        held = self._messages.held_ns()
+        return held if self._bytes is None else min(held, self._bytes.held_ns())
+
+    def capacity_ns(self) -> int:
+        if self._messages is None:
+            return 0 if self._bytes is None else self._bytes.capacity_ns()
+        capacity = self._messages.capacity_ns()
+        return capacity if self._bytes is None else min(capacity, self._bytes.capacity_ns())
+
+    def cost_ns(self, messages: int, size: int) -> int:
+        cost = 1 if self._messages is None else max(1, self._messages.cost_ns(messages))
+        return cost if self._bytes is None else max(cost, self._bytes.cost_ns(size))
 
     def full_in_ns(self, messages: int, size: int, now: int) -> int:
         full_in = NEVER

@@ -73,6 +73,36 @@ class LeasedTokens:
             return min(count, self._level // need + 1) if self._level >= 0 else 0
         return room // need if room >= need > 0 else 0
 
+    def available_above(self, count: int, cost: int, kept_ns: int) -> int:
+        """As `available`, but `kept_ns` of the rate stay, or all that one of `cost` leaves of the most that is in hand."""
+        need = cost * self._per_ns
+        if self._full == 0 or need > self._line:
+            return self.available(count, cost)
+        over = self._level + self._line - min(kept_ns * self._amount, self._line + self._slice - need)
+        if count * need <= over:
+            return count
+        self._hungry = True
+        return over // need if over >= need > 0 else 0
+
+    def wait_above(self, cost: int, kept_ns: int, lease: Lease, now: int) -> int:
+        """Until `available_above` lets one of `cost` pass: a guess, as `wait_ns`."""
+        kept = min(kept_ns, max(0, self.capacity_ns() - self.cost_ns(cost)))
+        wait = self.wait_ns(cost, lease, now)
+        if wait > 0:
+            return min(NEVER, wait + kept)
+        missing = self.cost_ns(cost) + kept - self.held_ns()
+        return max(ROUND_NS, missing) if missing > 0 else 0
+
+    def held_ns(self) -> int:
+        return (self._level + self._line) // self._amount if self._amount > 0 else 0
+
+    def capacity_ns(self) -> int:
+        """Of the most that is in hand: the line and a slice."""
+        return (self._line + self._slice) // self._amount if self._amount > 0 else 0
+
+    def cost_ns(self, cost: int) -> int:
+        return cost * self._per_ns // self._amount if self._amount > 0 else 0
+
     def take(self, count: int, cost: int) -> None:
         units = count * cost * self._per_ns
         self._level -= units
@@ -148,10 +178,10 @@ class LeasedTokens:
         self._level -= surplus * self._per_ns
         return -surplus
 
-    def grant(self, tokens: int) -> bool:
-        """Whether that was less than was asked for."""
-        self._level += tokens * self._per_ns
-        self._got += tokens
+    def grant(self, tokens: int, permille: int = 1000) -> bool:
+        """Whether that was less than was asked for. Of what is granted `permille` thousandths can be spent."""
+        self._level += tokens * self._per_ns * permille // 1000 if tokens > 0 else tokens * self._per_ns
+        self._got += tokens * permille // 1000
         short = tokens < self._asked
         if self._asked > 0:
             self._short = short

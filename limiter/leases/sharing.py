@@ -10,8 +10,8 @@
 
 * `concurrency` and `adaptive` have places instead of tokens (`limiter.leases.lent_places`). A rate that stands beside them is divided.
 
-A cap that topics share, and the bucket of those that found no room, cannot be had in parts: each member holds an even part by itself
-(`divided_limit`).
+A cap that topics share is a `token_bucket` here: its topics share what each member has of it. The bucket of those that found no room cannot
+be had in parts: each member holds an even part by itself (`divided_limit`).
 """
 
 from __future__ import annotations

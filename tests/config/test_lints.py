@@ -176,19 +176,15 @@ def test_does_not_warn_of_rules_that_may_match(write: Callable[..., Path], rule:
 
 
 @pytest.mark.parametrize(
-    ("rule", "shared"),
+    "rule",
     [
-        ("{name: a, algorithm: concurrency, limit: {concurrent: 10}}", True),
-        ("{name: a, algorithm: pacing, limit: {messages: 10/s}}", True),
-        ("{name: a, per: listener, limit: {messages: 10/s}}", False),
+        "{name: a, algorithm: concurrency, limit: {concurrent: 10}}",
+        "{name: a, algorithm: pacing, action: delay, limit: {messages: 10/s}}",
+        "{name: a, per: listener, limit: {messages: 10/s}}",
     ],
 )
-def test_warns_of_limits_that_workers_cannot_share(write: Callable[..., Path], rule: str, *, shared: bool) -> None:
-    def warned(workers: int) -> bool:
-        file = write(f"gateway: {{workers: {workers}}}\n{LISTENERS}rules:\n  - {rule}\n")
-        return any("is not shared: each of 2 workers has 1/2 of the limit" in str(warning) for warning in lint(load(file, {})))
-
-    assert [warned(workers) for workers in (1, 2)] == [False, not shared]
+def test_workers_share_what_one_process_limits(write: Callable[..., Path], rule: str) -> None:
+    assert lint(load(write(f"gateway: {{workers: 2}}\n{LISTENERS}rules:\n  - {rule}\n"), {})) == []
 
 
 def test_warns_of_password_files_that_are_not_there(write: Callable[..., Path], tmp_path: Path) -> None:

@@ -108,3 +108,25 @@ def test_rates_at_rocketmq(rocketmq: RocketMQ, start_gateway: StartGateway, redi
     ports = [(LOOPBACK, running[n % len(running)].port("plain")) for n in range(6)]
     for algorithm, sends in zip(ALGORITHMS, flood(ports, topics, 2 * RATE, BEFORE_S + WINDOW_S + 2).values(), strict=True):
         assert_accurate(algorithm, sends.begun, sends.passed)
+
+
+@pytest.mark.rabbitmq
+def test_one_connection_has_the_whole_cap_of_its_listener(
+    rabbitmq: RabbitMQ, start_gateway: StartGateway, redis_server: RedisServer
+) -> None:
+    """At three workers one busy connection is at one of them; then five more come."""
+    cap: list[dict[str, object]] = [
+        {
+            "name": "cap",
+            "match": {"protocol": "amqp"},
+            "per": "listener",
+            "limit": {"messages": f"{RATE}/s"},
+            "action": "delay",
+            "max_delay": "2s",
+        }
+    ]
+    (gateway,) = start_sharing(start_gateway, redis_server, amqp_listener(f"127.0.0.1:{rabbitmq.port}"), cap, "three workers")
+    for connections in (1, 6):
+        flags = {"connections": connections, "seconds": BEFORE_S + WINDOW_S + 2, "rate": 2 * RATE / connections}
+        published = go_publish(gateway.amqp_url(), "", f"cap-{connections}", f"cap{connections}", **flags).result()
+        assert_accurate("cap", published.begun_per_100ms, published.acked_per_100ms)

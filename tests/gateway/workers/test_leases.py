@@ -105,13 +105,19 @@ def test_a_limit_of_zero_admits_nothing_from_the_next_batch_on(now: list[int]) -
     assert run(pairs, now, 500, (5, 5)) == 0
 
 
-def test_caps_are_divided_and_the_parent_has_the_workers_fill(now: list[int]) -> None:
+def test_a_cap_is_one_limit_wherever_its_load_is(now: list[int]) -> None:
     parent, _, pairs = world(rules(1000, per="listener"))
-    run(pairs, now, 1000, (5, 5))
-    assert run(pairs, now, 2000, (5, 0)) == pytest.approx(1000, rel=0.02)
-    pairs[0].tell(now[0])
-    (bucket,) = pairs[0].key.buckets
-    assert parent.states(now[0])[0].fill == pytest.approx(bucket.algorithm.fill(now[0]), abs=0.01)
+    passed = run(pairs, now, 2000, (5, 5))
+    assert passed <= 1000 + 2 * 1000, "the burst and two seconds"
+    for load in ((5, 5), (5, 0), (1, 5)):
+        passed += run(pairs, now, 1000, load)
+        some = run(pairs, now, 5000, load)
+        assert some == pytest.approx(5 * 1000, rel=0.02)
+        passed += some
+    for pair in pairs:
+        pair.tell(now[0])
+    (state,) = parent.states(now[0])
+    assert (state.thing, state.admitted) == ("rocket", passed)
 
 
 def test_the_parents_fill_survives_the_end_of_its_workers(now: list[int]) -> None:
