@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Final
 from limiter.algorithms.lag import LagControlledBucket
 from limiter.buckets.bucket import IN_USE, OVERFLOW, Bucket
 from limiter.buckets.candidate import CandidateCounts
-from limiter.buckets.factory import BucketFactory, lessee_of
+from limiter.buckets.factory import BucketFactory
+from limiter.buckets.lease_ask import LeaseAsk
 from limiter.buckets.leased_bucket_ref import LeasedBucketRef
 from limiter.buckets.ledger import at_hand
 from limiter.decisions.batches import Decisions
@@ -218,25 +219,30 @@ class Judge:
         before = self._in_force.ledger.factory
         self._in_force.ledger.factory = BucketFactory(before.members, before.lease, lease)
 
-    def asks(self, lease: Lease, now: int) -> list[tuple[Bucket, int, int]]:
-        """What this member asks the owner of `lease` for now: bucket, messages, bytes; below 0: gives back. Every few milliseconds."""
-        found: list[tuple[Bucket, int, int]] = []
+    def asks(self, lease: Lease, now: int) -> list[LeaseAsk]:
+        """What this member asks the owner of `lease` for now. Every few milliseconds."""
+        found: list[LeaseAsk] = []
         with self._lock:
             for leased, messages, size in lease.asks(now):
                 bucket = leased.bucket
                 if isinstance(bucket, Bucket):
-                    found.append((bucket, messages, size))
+                    found.append(LeaseAsk(bucket, leased, messages, size))
                 else:  # what was let go has been settled since
                     leased.listed = False
         return found
 
-    def granted(self, grants: list[tuple[Bucket, int, int]], now: int) -> None:
-        """The owner's answers to asks."""
+    def granted(self, grants: list[tuple[LeaseAsk, int, int]], now: int) -> None:
+        """The owner's answers to asks. Places are no tokens: where the bucket has another algorithm by now, the answer is of no use."""
         with self._lock:
-            for bucket, messages, size in grants:
-                leased = lessee_of(bucket.algorithm)
-                if leased is not None:
-                    leased.grant(messages, size, now)
+            for ask, messages, size in grants:
+                if not ask.lessee.replaced:
+                    ask.lessee.grant(messages, size, now)
+
+    def put_off(self, asks: list[LeaseAsk], now: int) -> None:
+        """Nobody has asked the owner: there are too many at once."""
+        with self._lock:
+            for ask in asks:
+                ask.lessee.put_off(now)
 
     def lend(self, owner: LeaseOwner, asks: list[tuple[LeasedBucketRef, int, int]], member: int, now: int) -> list[tuple[int, int]]:
         """What `member` gets of the buckets it asks for; nothing of those that no rule is for (any more)."""

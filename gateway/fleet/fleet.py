@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from config import Settings
     from config.known_settings import FleetRedis
     from gateway.fleet.redis_owner import Identity, Slice
-    from limiter.buckets.bucket import Bucket
+    from limiter.buckets.lease_ask import LeaseAsk
     from limiter.judge import Judge
 
 ROUND_S: Final = 0.05  # docs/design/limiter.md 7: slices are for the next 50 to 100 ms
-MAX_ASKS: Final = 1024  # buckets; of one round, some 40 ms of it (measured 2026-11): of more, those that want most come first
+MAX_ASKS: Final = 1024  # buckets; of one round, some 40 ms of it (measured 2026-11); of more, see `some_of`
 SHOW_NS: Final = SECOND  # how often a gateway shows itself; SEEN_S of the script is five times that
 MAX_EARLY_SHOWS: Final = 4  # in SHOW_NS; each may read MOST_PROOFS proofs, which somebody else may have written; a guess
 LOOKED_NS: Final = 10 * SECOND  # ns; after a look at the fleet its figures are read for so long
@@ -178,20 +178,22 @@ class Fleet:
     def _ask(self, now: int) -> None:
         wanted = self._judge.asks(self.lease, now)
         if len(wanted) > MAX_ASKS:
-            wanted.sort(key=wish_of, reverse=True)
-            put_off = wanted[MAX_ASKS:]  # no tokens for now; places stay
-            self._judge.granted([(bucket, held if bucket.rule.limit.concurrent else 0, 0) for bucket, _, held in put_off], now)
-            self.put_off += len(wanted) - MAX_ASKS
-            del wanted[MAX_ASKS:]
+            wanted, put_off = some_of(wanted)
+            self._judge.put_off(put_off, now)
+            self.put_off += len(put_off)
         for first in range(0, len(wanted), ASKS_AT_ONCE):
             some = wanted[first : first + ASKS_AT_ONCE]
-            asks = [self._ask_for(bucket, messages, size, now) for bucket, messages, size in some]
+            asks = [self._ask_for(ask, now) for ask in some]
             started = time.perf_counter()
             slices = self.owner.ask(asks)
             self._observe(time.perf_counter() - started)
             self.asks += len(asks)
-            granted = [(bucket, got, ask) for (bucket, *wish), got, ask in zip(some, slices, asks, strict=True) if max(wish) > 0]
-            self._judge.granted([(bucket, got.messages, got.clock_us if ask.places else got.bytes) for bucket, got, ask in granted], now)
+            granted = [
+                (ask, got.messages, got.bytes if ask.rule.limit.concurrent is None else got.clock_us)
+                for ask, got in zip(some, slices, strict=True)
+                if max(ask.messages, ask.size) > 0
+            ]
+            self._judge.granted(granted, now)
             there = now - self._away_ns
             for ask, slice_ in zip(asks, slices, strict=True):
                 if not ask.places:
@@ -200,14 +202,14 @@ class Fleet:
             self._forget_at = now + REMEMBERED_NS
             self._left_before, self._left = self._left, {}
 
-    def _ask_for(self, bucket: Bucket, messages: int, size: int, now: int) -> Ask:
-        identity = bucket.effective.identity
-        limit, algorithm = bucket.rule.limit, bucket.rule.algorithm
+    def _ask_for(self, ask: LeaseAsk, now: int) -> Ask:
+        identity = ask.bucket.effective.identity
+        limit, algorithm = ask.rule.limit, ask.rule.algorithm
         if limit.concurrent is not None:
-            return Ask(identity, NO_RATES, messages, size, places=limit.concurrent)
+            return Ask(identity, NO_RATES, ask.messages, ask.size, places=limit.concurrent)
         rates = rates_for(limit, algorithm, self.lease.members)
         warm_up = warm_up_us(limit, algorithm)
-        return Ask(identity, rates, messages, size, self._begin(identity, rates, warm_up, now), warm_up)
+        return Ask(identity, rates, ask.messages, ask.size, self._begin(identity, rates, warm_up, now), warm_up)
 
     def _begin(self, identity: Identity, rates: tuple[int, int, int, int, int, int], warm_up: int, now: int) -> tuple[int, int] | None:
         """The highest level that the bucket can have by now, should Redis not know it; None: this gateway has not used it lately."""
@@ -313,9 +315,27 @@ class Fleet:
         return f"<Fleet {self.name!r} {state}, {self.asks} asks>"
 
 
-def wish_of(asked: tuple[Bucket, int, int]) -> int:
+def some_of(wanted: list[LeaseAsk]) -> tuple[list[LeaseAsk], list[LeaseAsk]]:
+    """MAX_ASKS of them, and those that are put off: half have the greatest demand, the others have been put off most often."""
+    by_demand = sorted(wanted, key=wish_of, reverse=True)
+    asked, others = by_demand[: MAX_ASKS // 2], by_demand[MAX_ASKS // 2 :]
+    others.sort(key=passed_over, reverse=True)
+    asked += others[: MAX_ASKS - len(asked)]
+    put_off = others[MAX_ASKS - MAX_ASKS // 2 :]
+    for ask in asked:
+        ask.lessee.passed_over = 0
+    for ask in put_off:
+        ask.lessee.passed_over += 1
+    return asked, put_off
+
+
+def wish_of(ask: LeaseAsk) -> int:
     """How much is wanted, roughly: a message counts as much as a kilobyte."""
-    return max(asked[1], asked[2] >> 10)
+    return max(ask.messages, ask.size >> 10)
+
+
+def passed_over(ask: LeaseAsk) -> int:
+    return ask.lessee.passed_over
 
 
 def join_fleet(settings: Settings, judge: Judge, member: str) -> Fleet | None:

@@ -65,7 +65,6 @@ from gateway.workers.wire import (
     frame,
     listen,
 )  # fmt: skip
-from limiter.buckets.bucket import Bucket
 from limiter.buckets.factory import BucketFactory
 from limiter.judge import Judge
 from limiter.leases.lease import Lease
@@ -75,6 +74,7 @@ if TYPE_CHECKING:
 
     from gateway.counting.accounts import TopicTotals
     from gateway.workers.wire import AnyMessage
+    from limiter.buckets.lease_ask import LeaseAsk
     from limiter.rules.rule_set import RuleSet
 
 # By default they would end a worker that waits for `Begin`: whoever signals the parent, or a terminal's group, does not mean that.
@@ -119,7 +119,7 @@ class Worker:
         self.lease = Lease(begin.workers)
         self.bucket_ids = BucketIds(self.lease)
         self._forgotten_topics: list[TopicTotals] = []  # since the last report of topics
-        self._asked: list[list[Bucket]] = []  # buckets of asks without an answer yet, in order
+        self._asked: list[list[LeaseAsk]] = []  # without an answer yet, in order
         self._to_reload, self._reloads = trio.open_memory_channel[Reload](MAX_RELOADS)
         judge = Judge(self.rule_cache.rules(), settings.limiter.max_keys, bounds_names=True)
         judge.make_buckets_with(BucketFactory(begin.workers, self.lease))
@@ -197,14 +197,10 @@ class Worker:
             await trio.sleep(ASK_S)
 
     def ask(self, now: int) -> None:
-        asks: list[tuple[int, int, int]] = []
-        buckets: list[Bucket] = []
-        for bucket, messages, size in self.gateway.judge.asks(self.lease, now):
-            asks.append((self.bucket_ids.id_of(bucket, self.outbox), messages, size))
-            buckets.append(bucket)
+        asks = self.gateway.judge.asks(self.lease, now)
         if asks:
-            self._asked.append(buckets)
-            self.outbox.put(Asks(asks))
+            self._asked.append(asks)
+            self.outbox.put(Asks([(self.bucket_ids.id_of(ask.bucket, self.outbox), ask.messages, ask.size) for ask in asks]))
 
     async def _forget(self) -> None:
         while True:
@@ -218,10 +214,8 @@ class Worker:
     def take(self, message: AnyMessage) -> None:
         match message:
             case Grants(grants):
-                buckets = self._asked.pop(0)
-                now = now_ns()
-                pairs = zip(buckets, grants, strict=True)
-                self.gateway.judge.granted([(bucket, messages, size) for bucket, (_, messages, size) in pairs], now)
+                pairs = zip(self._asked.pop(0), grants, strict=True)
+                self.gateway.judge.granted([(ask, messages, size) for ask, (_, messages, size) in pairs], now_ns())
             case NewRules(number, rules):
                 self._put_in_force(number, rule_sets.decode(rules))
             case NewRaise(number, hourly):

@@ -8,12 +8,13 @@ from limiter.algorithms.base import Algorithm
 class Lessee(Algorithm):
     """A bucket of which this member has a part."""
 
-    __slots__ = ("_lease", "bucket", "listed", "replaced", "unused")
+    __slots__ = ("_lease", "bucket", "listed", "passed_over", "replaced", "unused")
 
     def __init__(self, lease: Lease) -> None:
         self._lease = lease
         self.bucket: object = None  # whatever its member knows it by; None: its member has let it go
         self.listed = False  # in `lease.active`
+        self.passed_over = 0  # rounds in a row in which its ask was put off
         self.unused = False  # its member has let it go
         self.replaced = False  # another has taken its place, and its debt: it asks for nothing any more
 
@@ -39,6 +40,10 @@ class Lessee(Algorithm):
 
     def grant(self, messages: int, size: int, now: int) -> None:
         """The owner's answer to what was wished for."""
+        raise NotImplementedError
+
+    def put_off(self, now: int) -> None:
+        """The owner was not asked for what was wished for."""
         raise NotImplementedError
 
 

@@ -120,6 +120,9 @@ class LeasedBucket(Lessee):
         self._short_until = now + AGAIN_NS if short else 0
         self._use(now)
 
+    def put_off(self, now: int) -> None:
+        self.grant(0, 0, now)
+
     def _count_members(self) -> None:
         """There are more members than there were, or fewer: another part of the burst is this one's."""
         self._members = members = self._lease.members

@@ -132,6 +132,9 @@ class LeasedPlaces(Lessee):
         self._fresh = False
         self._bound()
 
+    def put_off(self, now: int) -> None:
+        self._asked_at = 0  # what it holds, or its credit, stays
+
     def awaits_owner(self) -> bool:
         slots = self._slots
         if self._short or slots.lent >= slots.most or self._lease.owner_lost_at != 0 or not self.listed:

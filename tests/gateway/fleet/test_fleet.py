@@ -13,6 +13,8 @@ import pytest
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.outages import REASONS
 from gateway.telemetry.fleet_metrics import fleet_lines
+from limiter.algorithms.slots import ANSWERED
+from limiter.in_flight import Ending, end
 from limiter.judge import Judge
 from limiter.limits import SECOND, Limit, Rate
 from limiter.request import Request
@@ -20,7 +22,7 @@ from limiter.rules.rule_set import Rule, RuleSet
 from support.brokers.redis_server import RedisServer
 from support.expositions import families
 from support.models.asking import ask, key_of
-from support.models.fleets import MS, START, FleetWorld, fleet_settings
+from support.models.fleets import MS, START, FleetWorld, clock_us, fleet_settings
 
 pytestmark = pytest.mark.slow  # gateways and a Redis for each
 
@@ -262,6 +264,33 @@ def test_made_up_topics_take_no_share_of_those_in_use(world: World) -> None:
     assert member.fleet.put_off > 5000
     assert passed == pytest.approx(600, rel=0.05)
     assert len(member.fleet.lease.active) <= 16_384
+
+
+def test_places_of_more_topics_than_a_round_asks_for_take_turns(world: World) -> None:
+    """1,100 topics need three of ten places each and 100 need two. Until November 2026 those were never asked for."""
+    gateways = world(1, Rule("topics", limit=Limit(concurrent=10), algorithm="concurrency"))
+    member = gateways.members[0]
+    judge = Judge(member.judge.rules, 10_000)
+    fleet = Fleet(fleet_settings("redis://127.0.0.1:1/0"), judge, "gateway-0", member.owner)
+    keys = [key_of(judge, f"t{n}", client=f"10.0.{n // 250}.{n % 250}") for n in range(1200)]
+    passed, now = [0] * len(keys), gateways.now
+    for _ in range(16):
+        flights = []
+        for n, key in enumerate(keys):
+            request = ask(judge, key, now, 3 if n < 1100 else 2)
+            passed[n] += request.passed
+            flights.append(request.flight)
+        endings: list[Ending] = []
+        for flight in flights:
+            if flight is not None:
+                end(endings, flight, flight.left, ANSWERED)
+        judge.finished(endings, now + 5 * MS)
+        now += 80 * MS
+        member.owner.clock_us = clock_us(now)
+        fleet.round(now)
+    assert fleet.put_off > 2000
+    assert min(passed[:1100]) >= 3 * 15
+    assert min(passed[1100:]) >= 2 * 14, "on credit alone it is 16"
 
 
 def test_made_up_topics_in_an_outage_take_no_memory_for_good(world: World, own_server: RedisServer) -> None:

@@ -189,6 +189,29 @@ def test_a_limit_that_is_not_shared_is_whole_at_each_gateway() -> None:
     assert ask(judge, key_of(judge, "orders"), START, count=50).passed == 10
 
 
+PLACES = Rule("all", limit=Limit(concurrent=10), algorithm="concurrency")
+ADAPTIVE = Rule("all", limit=Limit(concurrent=10), algorithm="adaptive")
+BYTES = Rule("all", limit=Limit(bytes=Rate(10_000)), open_for_ns=0)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "answer"), [(PLACES, BYTES, (10, 10**15)), (BYTES, PLACES, (0, 10_000)), (PLACES, ADAPTIVE, (10, 0))]
+)
+def test_an_answer_that_comes_after_a_change_of_the_algorithm_is_of_no_use(before: Rule, after: Rule, answer: tuple[int, int]) -> None:
+    """An answer about places has the owner's clock where tokens have bytes."""
+    judge, lease = fleet_judge(before, members=1)
+    key = key_of(judge, "orders")
+    ask(judge, key, START, size=100)
+    asked = judge.asks(lease, START + MS)
+    assert [each.bucket for each in asked] == key.buckets
+    judge.replace(RuleSet((after,)), START + 2 * MS)
+    ask(judge, key, START + 2 * MS, size=100)
+    slots = key.buckets[0].slots
+    was = (repr(key.buckets[0].algorithm), slots and slots.lent)
+    judge.granted([(asked[0], *answer)], START + 3 * MS)
+    assert (repr(key.buckets[0].algorithm), slots and slots.lent) == was
+
+
 @pytest.mark.parametrize("workers", [1, 4])
 def test_a_rate_beside_requests_in_flight_is_each_gateways_and_its_workers_divide_it(workers: int) -> None:
     rule = Rule("r", limit=Limit(messages=Rate(100), concurrent=10, at_least=8), algorithm="adaptive")
@@ -236,11 +259,11 @@ def test_buckets_of_names_that_were_used_once_are_freed_without_a_collection() -
             judge.decide([request], now)
             now += MS
             if number % 20 == 0:
-                judge.granted([(bucket, max(0, wanted), max(0, size)) for bucket, wanted, size in judge.asks(lease, now)], now)
+                judge.granted([(each, max(0, each.messages), max(0, each.size)) for each in judge.asks(lease, now)], now)
         del request
         for _ in range(5):
             now += 2 * IDLE_NS
-            judge.granted([(bucket, max(0, wanted), max(0, size)) for bucket, wanted, size in judge.asks(lease, now)], now)
+            judge.granted([(each, max(0, each.messages), max(0, each.size)) for each in judge.asks(lease, now)], now)
         assert lease.active == []
         assert judge.usage()["levels"] <= 1000
         assert sum(isinstance(each, Bucket) for each in gc.get_objects()) - before <= judge.usage()["levels"] + 300

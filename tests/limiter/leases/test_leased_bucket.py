@@ -114,7 +114,7 @@ def test_a_bucket_whose_place_another_has_taken_asks_for_nothing_any_more() -> N
     assert ask(judge, key, START, count=2).passed == 2
     judge.replace(RuleSet((per_topic(10, algorithm="pacing"),)), START + MS)
     ask(judge, key, START + MS)
-    assert [bucket for bucket, _, _ in judge.asks(lease, START + 2 * MS)] == key.buckets
+    assert [each.bucket for each in judge.asks(lease, START + 2 * MS)] == key.buckets
     assert lease.active == [key.buckets[0].algorithm]
 
 

@@ -63,16 +63,16 @@ class Pair:
 
     def exchange(self, now: int) -> None:
         """Ask, and take the answers."""
-        asks = [(self.bucket_ids.id_of(bucket, self.outbox), messages, size) for bucket, messages, size in self.judge.asks(self.lease, now)]  # type: ignore[arg-type]
+        asks = self.judge.asks(self.lease, now)
         if asks:
-            self.outbox.put(Asks(asks))
+            self.outbox.put(Asks([(self.bucket_ids.id_of(ask.bucket, self.outbox), ask.messages, ask.size) for ask in asks]))  # type: ignore[arg-type]
         self.deliver()
         for message in self.child.outbox.take():  # type: ignore[attr-defined]
             if isinstance(message, FollowBacklog):
                 self.judge.set_rate(message.identity, Rate(message.amount, message.per_ns), now)
                 continue
             assert isinstance(message, Grants)
-            self.judge.granted([(self.bucket_ids.buckets[number], got, size) for number, got, size in message.grants], now)
+            self.judge.granted([(ask, got, size) for ask, (_, got, size) in zip(asks, message.grants, strict=True)], now)
 
     def tell(self, now: int) -> None:
         tried = self.bucket_ids.candidate_counters(self.outbox)  # type: ignore[arg-type]
