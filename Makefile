@@ -235,7 +235,7 @@ coverage: .venv/.dependencies ## Which lines and branches the fast tests reach; 
 
 e2e: $(PRODUCT) .venv/.spark ## All tests but Spark's against the compiled wheel, with real brokers and clients; RABBITMQ=3 ROCKETMQ=5.3.3: on the ones before.
 	@failed=0; $(on-rabbitmq); export SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled); unset PYTHONDONTWRITEBYTECODE; \
-	$(BIN)/pytest -q -n 0 $(COMPILED) $(ALONE) || failed=$$?; \
+	$(BIN)/pytest -q -n 0 $(COMPILED) $(ALONE) -m "$(APART)" || failed=$$?; \
 	[ -n "$$rabbitmq" ] || [ '$(RABBITMQ)' = 3 ] || echo 'make e2e: RABBITMQ 4 IS NOT TESTED; the reason stands where this began' >&2; \
 	$(BIN)/pytest -q --durations=20 -n 5 $(COMPILED) $(ALONE:%=--ignore=%) -m "not spark and not browser and not once and $(APART)" || failed=$$?; \
 	exit $$failed

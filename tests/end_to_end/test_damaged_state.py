@@ -74,7 +74,7 @@ def warned(gateway: Gateway) -> list[str]:
     return [str(line["detail"]) for line in lines if line["event"] == "state_warning"]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_read_only_state_directory_starts_with_what_is_there(tmp_path: Path, broker: StandIn, workers: int) -> None:
     with disk(tmp_path / "g" / "state"):
         with made(tmp_path / "g", broker, workers) as gateway:
@@ -104,7 +104,8 @@ WITHOUT_RIGHTS = "-dac_override,-dac_read_search"  # of root: what files' modes 
 
 
 @pytest.mark.parametrize(
-    ("shut", "workers"), [("not to be entered", 1), ("not to be made", 1), ("not to be read", 1), ("not to be read", 2)]
+    ("shut", "workers"),
+    [("not to be entered", 1), ("not to be made", 1), pytest.param("not to be read", 1, marks=pytest.mark.long), ("not to be read", 2)],
 )
 def test_a_state_directory_that_is_not_for_this_user_keeps_no_gateway_from_its_start(
     tmp_path: Path, broker: StandIn, shut: str, workers: int

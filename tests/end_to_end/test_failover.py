@@ -85,7 +85,7 @@ def switches(gateway: Gateway) -> list[str]:
 
 
 @pytest.mark.rabbitmq
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_a_broker_that_is_killed_under_load(pair: tuple[RabbitMQ, RabbitMQ], start_gateway: StartGateway, workers: int) -> None:
     """No newcomer is refused, whoever is at the other broker goes on, and the first one returns once, after its hold."""
     first, second = pair

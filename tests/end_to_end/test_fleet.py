@@ -30,7 +30,7 @@ def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
         yield server
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_three_gateways_share_one_limit_and_go_on_when_redis_does_not(
     rabbitmq: RabbitMQ, start_gateway: StartGateway, redis_server: RedisServer, workers: int
 ) -> None:

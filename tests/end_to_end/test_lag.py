@@ -20,7 +20,7 @@ PUBLISHERS = 4  # each waits for its confirms: on a busy machine one takes 10 ms
 
 @pytest.mark.rabbitmq
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_a_publisher_is_slowed_to_what_the_queues_consumer_takes(rabbitmq: RabbitMQ, tmp_path: Path, workers: int) -> None:
     logging.getLogger("pika").setLevel(logging.ERROR)  # it warns of each nack
     (tmp_path / "password").write_text("guest\n")

@@ -1,6 +1,7 @@
-"""Live changes of everything that can have one, made by the command line, against traffic, with one process and with two workers.
+"""Live changes of everything that can have one, made by the command line, against traffic, with two workers.
 
-The one that is meant is refused or held, another one of its kind is not, and once the change is taken back nobody is.
+With one process: `make test-long`. The one that is meant is refused or held, another one of its kind is not, and once the change is taken
+back nobody is.
 
 The limit is 0/s, so that no test depends on how fast anything is.
 """
@@ -29,7 +30,7 @@ MAX_CONNECTIONS = 80  # the kernel spreads them over the workers; that all of so
 PATIENCE_S = HANG_S
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["one process", "two workers"])
+@pytest.fixture(scope="module", params=[pytest.param(1, marks=pytest.mark.long), 2], ids=["one process", "two workers"])
 def gateway(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     with ExitStack() as running:
         rabbit, rocket = running.enter_context(rabbitmq(delivers=True)), running.enter_context(rocketmq(delivers=True))

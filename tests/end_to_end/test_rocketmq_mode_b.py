@@ -99,7 +99,7 @@ def new_client(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ro
     return client_of("5", cluster, tmp_path_factory)
 
 
-@pytest.fixture(scope="module", params=["5", "4"])
+@pytest.fixture(scope="module", params=["5", pytest.param("4", marks=pytest.mark.long)])
 def client(request: pytest.FixtureRequest, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> RocketMQClient:
     return client_of(request.param, cluster, tmp_path_factory)
 

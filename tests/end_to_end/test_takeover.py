@@ -36,7 +36,7 @@ TAKEOVER = {"name": "end-to-end", "state_directory": "state", "takeover": "run/t
 
 
 @pytest.mark.rabbitmq
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 3])
 @pytest.mark.parametrize("upgrades", UPGRADES)
 def test_upgrades_under_load_refuse_nobody_and_lose_nothing(
     rabbitmq: RabbitMQ, start_gateway: StartGateway, upgrades: int, workers: int, record_property: Callable[[str, object], None]
@@ -196,7 +196,7 @@ sys.exit(main())
 
 
 @pytest.mark.rabbitmq
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_the_next_process_dies_before_it_serves_and_the_one_before_serves_on(
     rabbitmq: RabbitMQ, start_gateway: StartGateway, workers: int
 ) -> None:
