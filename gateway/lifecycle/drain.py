@@ -145,8 +145,10 @@ def begin_drain_once_open(session: Session, now: int) -> None:
 
 
 def is_close_sent(session: Session) -> bool:
-    """Whether the session only waits for its peers to close."""
-    return session.state == HALF_CLOSED or session.state >= CLOSING
+    """Whether the session only waits for its peers to close: of a client that was told, or has gone, nothing waits here any more."""
+    if session.state >= CLOSING:
+        return True
+    return session.state == HALF_CLOSED and session.budget.held_messages == 0 and session.upstream.backlog == 0
 
 
 def close_when_drained(session: Session, now: int) -> None:

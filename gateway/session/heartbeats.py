@@ -69,6 +69,8 @@ class Heartbeats:
             return NEVER
         silent_at = min(self.client_heard_at, self.upstream_heard_at) + 4 * interval + LATE_NS
         due = min(max(self.client.sent_at + LATE_NS, self.client_beat_at) + interval, silent_at)
+        if self.conversation.asks_broker:
+            return min(due, max(self.upstream.received_at, self.upstream_beat_at) + interval)
         last_sent_at = max(self.upstream.sent_at, self.upstream_beat_at)
         return min(due, last_sent_at + interval) if self.client.received_at > last_sent_at else due  # a client's silence is passed on
 
@@ -96,9 +98,10 @@ class Heartbeats:
     def _send_due(self, now: int, interval: int, *, reads_client: bool) -> None:
         conversation = self.conversation
         upstream = self.upstream
-        last_sent_at = max(upstream.sent_at, self.upstream_beat_at)
+        asks = conversation.asks_broker  # then what is sent gets no answer, and the broker has to be asked whether it lives
+        last_sent_at = max(upstream.received_at if asks else upstream.sent_at, self.upstream_beat_at)
         if upstream.backlog == 0 and now - last_sent_at >= interval:
-            for_client = not reads_client or conversation.budget.held_bytes > 0 or self.client.received_at > last_sent_at
+            for_client = asks or not reads_client or conversation.budget.held_bytes > 0 or self.client.received_at > last_sent_at
             if for_client and self._beat(upstream, conversation.heartbeat(), now):
                 self.upstream_beat_at = now
         client = self.client

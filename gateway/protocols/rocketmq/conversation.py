@@ -282,6 +282,7 @@ class RocketmqConversation(Conversation):
     def leave(self) -> None:
         if not self.frames.client_gone:
             self.frames.client_gone = True
+            self.asks_broker = True
             self.heartbeat_ns = KEEP_ALIVE_NS
             self.reports.abandoned.extend(self.polls.held.abandon())
             self.reports.unread = True

@@ -6,14 +6,17 @@ import json
 import socket
 import struct
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from gateway.lifecycle.drain import begin_drain, close_when_drained, is_close_sent
 from gateway.waiting.disk.waiting_disk import WaitingDisk
 from limiter.limits import Limit, Rate
 from limiter.rules.rule import Match, Rule
+from limiter.rules.rule_set import RuleSet
 from support.rocketmq.frames import heartbeat, read_response, response, send, split_frames
 from support.wires.spooling import elapse, spooling, work
 from support.wires.wires import Wires
@@ -272,3 +275,47 @@ def test_a_connection_whose_client_is_gone_is_kept_alive_while_sends_wait(tmp_pa
             assert wires.session().budget.held_messages == 20
         else:
             assert [session.cause for session, _ in wires.ended] == ["broker_heartbeat"]
+
+
+def test_what_a_client_that_is_gone_has_sent_goes_on_for_as_long_as_it_takes(tmp_path: Path) -> None:
+    """One-way sends are not answered: the broker is asked whether it lives, however often something is sent to it."""
+    with spooling(tmp_path, spooled(1)) as (wires, disk):
+        client, broker = wires.connect("rocketmq")
+        say(wires, disk, client, 150)
+        client.close()
+        passed, questions = [], 0
+        for _ in range(36):
+            elapse(wires, disk, 5)
+            for each in split_frames(wires.received(broker)):
+                if read_json(each)["code"] == 105:
+                    questions += 1
+                    broker.sendall(response(1, code=3))
+                else:
+                    passed += numbers(each)
+        assert passed == list(range(150))
+        assert 3 <= questions <= 7, "each 30 s"
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_what_is_spooled_goes_on_through_a_drain_until_it_is_released(tmp_path: Path, *, gone: bool) -> None:
+    """RocketMQ's clients get their FIN after some seconds; what they have sent does not end with it."""
+    with spooling(tmp_path, spooled(20)) as (wires, disk):
+        client, broker = wires.connect("rocketmq")
+        say(wires, disk, client, 500)
+        if gone:
+            client.close()
+            elapse(wires, disk, 1)
+        sessions = wires.sweeper.sessions
+        for session in list(sessions.values()):
+            wires.sweeper.attempt(session, partial(begin_drain, session, wires.now()))
+        for _ in range(60):
+            for session in list(sessions.values()):
+                wires.sweeper.attempt(session, partial(close_when_drained, session, wires.now()))
+                wires.sweeper.end(session)
+            elapse(wires, disk, 0.25)
+            assert not all(is_close_sent(session) for session in sessions.values()), "so the drain goes on"
+        wires.enforce(RuleSet(()))  # as `release_held` does
+        passed = numbers(wires.received(broker))
+        elapse(wires, disk, 10)
+        assert passed + numbers(wires.received(broker)) == list(range(500))
+        assert all(is_close_sent(session) for session in sessions.values())
