@@ -14,6 +14,14 @@ const TIMES = ["30m", "2h", "8h", "1d", ""];
 const WAIT_MS = 250; // before a preview, while somebody types
 const RULE_NAME = 60; // characters of a rule's name
 
+const UNITS = { s: 1, min: 60, h: 3600 };
+
+/** Messages a second of a limit as it is typed: 500/s, 30k/min. NaN: it says none. */
+const perSecond = (text) => {
+  const [, number, thousands, unit] = /^\s*([\d.]+)(k?)\/(s|min|h)\s*$/.exec(text) || [];
+  return (number * (thousands ? 1000 : 1)) / UNITS[unit];
+};
+
 const word = (text) => (/^[\w.:@/+=-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
 
 /** The members of a rule's `match` that name one topic alone; null: its name would be read as a pattern. */
@@ -32,12 +40,14 @@ export function culpritActions(item, current) {
   let done = null; // {path, text}: a change just made, which can be taken back
   let error = null;
 
-  function limit(client, user) {
+  function limit(client) {
     const match = matchOf(item);
+    const clients = current().now?.clients || [];
+    const its = { client, ...clients.find((each) => each.client === client) };
     const rate = current().now?.limit?.messages_per_second;
     const form = { who: "client", where: match ? "topic" : "all", messages: `${Math.max(1, Math.floor((rate || 2) / 2))}/s`, time: "30m" };
     const job = { preview: null, errors: new Map(), timer: 0, asked: 0 };
-    const thing = () => (form.who === "user" ? user : client);
+    const thing = () => its[form.who];
     const operation = item.operation === "produce" ? "" : item.operation;
     const name = () => {
       const whole = `limit ${thing()} on ${f.topicName(item)}${operation && ` ${operation}`}`;
@@ -72,17 +82,24 @@ export function culpritActions(item, current) {
       job.timer = setTimeout(preview, WAIT_MS);
       redraw();
     };
-    const its = (current().now?.clients || []).find((each) => each.client === client);
+    function wouldStop() {
+      const some = clients.filter((each) => each[form.who] === thing());
+      const all = some.reduce((sum, each) => sum + each.received_per_second, 0);
+      const part = Math.max(0, 1 - perSecond(form.messages) / all);
+      const line = (rate) => `${f.rate(part * rate)} / ${f.rate(rate)}`;
+      return part >= 0 && all > 0 && t("act_would", { all: line(all), clients: some.map((each) => `${each.client} ${line(each.received_per_second)}`).join(", ") });
+    }
     question.ask({
       title: t("act_title", { client }),
       action: t("act_do"),
       fields: () => h("div", { class: "fields" },
-        user && field("act-who", t("act_who"), select(form, "who", [["client", `${t("client")} ${client}`], ["user", `${t("user")} ${user}`]], { onchange: changed("who") })),
+        (its.user || its.group) && field("act-who", t("act_who"), select(form, "who", ["client", "user", "group"].filter((who) => its[who]).map((who) => [who, `${t(who)} ${its[who]}`]), { onchange: changed("who") })),
         field("act-where", t("act_where"), select(form, "where", [match && ["topic", t("act_topic")], ["all", t("act_all")]].filter(Boolean), { onchange: changed("where") })),
         field("act-messages", t("messages_limit"), input(form, "messages", { oninput: changed("messages") }), { hint: t("messages_hint"), error: [...job.errors].find(([pointer]) => pointer.endsWith("/messages"))?.[1] }),
         field("act-time", t("for_how_long"), select(form, "time", TIMES.map((time) => [time, time ? t(`time_${time}`) : t("until_taken_back")]), { onchange: changed("time") })),
         h("div", { class: "preview", role: "status", key: "preview" },
-          h("p", null, job.preview ? t("act_preview", { who: thing(), limit: form.messages, topic: form.where === "all" ? t("act_all") : f.topicName(item), now: its ? t("act_now", { refused: f.rate(its.refused_per_second), waiting: f.count(its.waiting) }) : "" }) : t("preview_wait")),
+          h("p", null, job.preview ? t("act_preview", { who: thing(), limit: form.messages, topic: form.where === "all" ? t("act_all") : f.topicName(item) }) : t("preview_wait")),
+          h("p", null, wouldStop()),
           problem(job.fault),
           (job.preview?.remarks || []).map((text, at) => h("p", { key: at }, text)),
           h("p", { class: "command" }, h("code", null, command()), " ", navigator.clipboard && button(t("act_copy"), () => navigator.clipboard.writeText(command()).then(() => say(t("act_copied")), () => {}), { class: "small" })))),
@@ -124,8 +141,8 @@ export function culpritActions(item, current) {
   return {
     limit,
     /** The buttons beside a client. */
-    ways: (client, user) => may("operator") && client && h("span", { class: "ways" },
-      button(t("act_limit"), () => limit(client, user), { class: "small", "aria-label": `${t("act_limit")}: ${client}` }),
+    ways: (client) => may("operator") && client && h("span", { class: "ways" },
+      button(t("act_limit"), () => limit(client), { class: "small", "aria-label": `${t("act_limit")}: ${client}` }),
       button(t("act_close"), () => close(client), { class: "small danger", "aria-label": `${t("act_close")}: ${client}` })),
     view: () => [
       done && h("div", { class: "notice done good", key: "acted", role: "status" }, h("p", null, given(done.text)), button(t("act_undo"), takeBack, { id: "act-undo" }), h("a", { href: "/changes" }, t("see_history"))),

@@ -1,13 +1,13 @@
 // What a client library shows when a limit bites: the table of `sluice why`, looked up in the same way.
 
-import table, { BITES } from "./advice_table.js";
+import table, { BITES, SITUATIONS } from "./advice_table.js";
 import { language } from "./text.js";
 
 /** Each library of a protocol in the language chosen: {name, shows: {situation: text}, to_do}. */
 export async function adviceOf(protocol) {
   const texts = (await import(`./messages/advice_${language()}.js`)).default;
   const text = (number) => texts[number].replace("{}", texts[0]);
-  const shows = (numbers) => Object.fromEntries(Object.entries(numbers).map(([bite, number]) => [bite, text(number)]));
+  const shows = (numbers) => Object.fromEntries(SITUATIONS.map((bite, at) => [bite, numbers[at] > 0 && text(numbers[at])]));
   return table.filter((row) => row[1] === protocol).map(([name, , , numbers, toDo]) => ({ name, shows: shows(numbers), to_do: text(toDo) }));
 }
 

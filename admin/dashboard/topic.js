@@ -70,7 +70,7 @@ export function accountOf(now, ways) {
   const { state, since, last_waits_seconds: last } = now.account;
   const ends = { refused: "ends_refused", waiting: last === null ? "ends_never" : "ends_waiting", would_refuse: "ends_would_refuse" }[state];
   return state !== "within" && h("div", { class: `notice account ${state === "refused" ? "bad" : ""}`, role: "status", key: "account" },
-    h("p", null, badge(stateWord(now.account), state === "refused" ? "bad" : "warn"), " ", h("strong", null, accountText(now)), since && ` ${t("since_at", { at: f.moment(since, true) })}`, culprit(now.account), ways && state !== "would_refuse" && [" ", ways(now.account.client, now.account.user)]),
+    h("p", null, badge(stateWord(now.account), state === "refused" ? "bad" : "warn"), " ", h("strong", null, accountText(now)), since && ` ${t("since_at", { at: f.moment(since, true) })}`, culprit(now.account), ways && state !== "would_refuse" && [" ", ways(now.account.client)]),
     h("p", null, t(ends, { limit: f.limitText(now.limit), slow: t("slow_it"), last: last && f.duration(last) })));
 }
 
@@ -109,7 +109,7 @@ export default function topic({ protocol, topic: name }, query) {
       const more = data.clients.get(each.client);
       return { key: each.client, cells: {
         ...sender(each.client, more), library: given(more?.libraries?.map((one) => `${one.product || one.language || ""} ${one.version || ""}`.trim()).join(", ")),
-        refused: f.rate(each.refused_per_second), refused_of: `${f.count(each.refused)} / ${f.count(each.forwarded + each.refused)}`, waiting: f.count(each.waiting), act: act.ways(each.client, more?.user),
+        refused: f.rate(each.refused_per_second), refused_of: `${f.count(each.refused)} / ${f.count(each.forwarded + each.refused)}`, waiting: f.count(each.waiting), act: act.ways(each.client),
       } };
     });
     return table(t("worst_clients"), "client user client_name library refused:number refused_of:number waiting:number act:spoken", rows, { empty: t("nobody_refused") });
@@ -133,7 +133,7 @@ export default function topic({ protocol, topic: name }, query) {
         const client = wanted;
         wanted = null;
         amend({ act: "" });
-        queueMicrotask(() => act.limit(client, now.account?.client === client ? now.account.user : null));
+        queueMicrotask(() => act.limit(client));
       }
       return [
         topicHead(item, path, item.operation === "consume" && badge(t("consume"))),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from common.views.limits import OverLimitView
-    from common.views.topics import TopicView
+    from common.views.topics import RefusedClientView, TopicView
     from limiter.limits import Limit
     from limiter.rules.rule import Rule
 
@@ -51,30 +51,31 @@ def account_of(item: TopicView, rule: Rule, limit: Limit, since: float | None, r
         state = "would_refuse"
         since = min((parse_time(each.would_refuse_since) for each in item.clients if each.would_refuse_since), default=None)
     last = waiting / pace if waiting and pace else None
-    client, user, share = culprit(item, state)
+    worst, share = culprit(item, state)
     return TopicAccountView(
         state=state,
         since=None if since is None or state == "within" else format_time(since),
         first_waited_seconds=first_waited(waiting, received) if waiting else None,
         last_waits_seconds=None if last is None else round(last, 3),
-        client=client,
-        user=user,
+        client=None if worst is None else worst.client,
+        user=None if worst is None else worst.user,
+        group=None if worst is None else worst.group,
         client_share=share,
         would_refuse_per_second=round(would_refuse(item), 3) if state == "would_refuse" else 0.0,
         unrefused_because=reason_not_refused(item, rule, last) if state == "waiting" else None,
     )
 
 
-def culprit(item: TopicView, state: str) -> tuple[str | None, str | None, float | None]:
-    """Who has most of what is refused, or else of what waits, or would be refused: address, user, and which part of it."""
+def culprit(item: TopicView, state: str) -> tuple[RefusedClientView | None, float | None]:
+    """Who has most of what is refused, or else of what waits, or would be refused, and which part of it."""
     number = {"refused": "refused_per_second", "waiting": "waiting", "would_refuse": "would_refuse_per_second"}.get(state)
     if number is None:
-        return None, None, None
+        return None, None
     worst = max(item.clients, key=lambda client: float(getattr(client, number)), default=None)
     if worst is None or not getattr(worst, number):
-        return None, None, None
+        return None, None
     whole = would_refuse(item) if state == "would_refuse" else getattr(item, number)
-    return worst.client, worst.user, round(min(1.0, getattr(worst, number) / whole), 4)
+    return worst, round(min(1.0, getattr(worst, number) / whole), 4)
 
 
 def would_refuse(item: TopicView) -> float:

@@ -16,9 +16,11 @@ class RefusedClientView(View, frozen=True, kw_only=True):
 
     client: Annotated[str, fact("address")]
     user: str | None = None
+    group: Annotated[str | None, fact("RocketMQ's: the producer's, of retries the consumer's")] = None
     waiting: Annotated[int, fact("messages that wait now", add, "messages")] = 0
     forwarded: Annotated[int, fact("messages that passed", add, "messages")] = 0
     refused: Annotated[int, fact("messages refused or dropped", add, "messages")] = 0
+    received_per_second: Annotated[float, fact("of a client that is over a limit: a mean over ten seconds", add, "messages/s")] = 0.0
     refused_per_second: Annotated[float, fact("a mean over ten seconds", add, "messages/s")] = 0.0
     refused_per_second_1s: Annotated[float, fact("of the last second", add, "messages/s")] = 0.0
     would_refuse_per_second: Annotated[float, fact("over limits in mode shadow: a mean over ten seconds", add, "messages/s")] = 0.0
@@ -81,6 +83,7 @@ class TopicAccountView(View, frozen=True, kw_only=True):
     ] = None
     client: Annotated[str | None, fact("the one with most of what is refused, or else of what waits, or would be refused")] = None
     user: str | None = None
+    group: Annotated[str | None, fact("the client's, of RocketMQ")] = None
     client_share: Annotated[float | None, fact("the client's part of it", unit="share")] = None
     unrefused_because: Annotated[
         str | None,

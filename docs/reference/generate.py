@@ -389,21 +389,26 @@ def es_module(source: str, rows: Iterable[object]) -> str:
 def dashboard_advice() -> str:
     """The table of client libraries as the dashboard reads it: name, protocol, how it is known, numbers of texts by situation, to do.
 
-    And the situations that each action leads to.
+    And the situations in that order, and which of them each action leads to.
     """
     numbers = {each: number for number, each in enumerate(advice_texts())}
     known_by = ("products", "connection_names", "languages", "versions")
+    situations = list(dict.fromkeys(bite for advice in client_advice.CLIENT_ADVICE for bite in advice.shows))
     bites = {record.name: [record.situation, *record.then] for record in ACTION_RECORDS.values()}
     return es_module("cli/client_advice.py", [
         [
             advice.name,
             advice.protocol,
             {name: value for name in known_by if (value := getattr(advice, name)) and not (name == "versions" and not advice.languages)},
-            {bite: numbers[each] for bite, each in advice.shows.items()},
+            [numbers[advice.shows[bite]] if bite in advice.shows else 0 for bite in situations],
             numbers[advice.to_do],
         ]
         for advice in client_advice.CLIENT_ADVICE
-    ]) + f"export const BITES = {json.dumps(bites, separators=(',', ':'))};\n"  # fmt: skip
+    ]) + constant("SITUATIONS", situations) + constant("BITES", bites)  # fmt: skip
+
+
+def constant(name: str, value: object) -> str:
+    return f"export const {name} = {json.dumps(value, separators=(',', ':'))};\n"
 
 
 def advice_in_english() -> str:

@@ -33,7 +33,7 @@ from typing import Final
 from common import log
 from common.views.limits import OverLimitView
 from gateway.counting.accounts import Place, TopicTotals
-from gateway.telemetry.refused_clients import consumer_group
+from gateway.telemetry.refused_clients import group_of
 from limiter.buckets.bucket import OVERFLOW, Bucket
 from limiter.decisions.caps import is_cap
 from limiter.keys import Key, Tally
@@ -271,11 +271,6 @@ def described(episode: Episode, waiting: int | None) -> OverLimitView:
         client_refused=episode.worst.refused, clients=episode.clients_over, waiting=waiting,
         client_over={origin.client: episode.client_over}, over=episode.over_of_all,
     ).settled()  # fmt: skip
-
-
-def group_of(key: Key) -> str | None:
-    """The consumer group of a retry topic, else RocketMQ's producer group."""
-    return consumer_group(key.origin.protocol, key.text) or (None if key.group is None else key.group.decode(errors="backslashreplace"))
 
 
 def reason_of(tally: Tally, bucket: Bucket) -> str | None:

@@ -41,12 +41,17 @@ def consumer_group(protocol: str, topic: str) -> str | None:
     return topic.removeprefix(prefix) if prefix and topic.startswith(prefix) else None
 
 
+def group_of(key: Key) -> str | None:
+    """The consumer group of a retry topic, else RocketMQ's producer group."""
+    return consumer_group(key.origin.protocol, key.text) or (None if key.group is None else key.group.decode(errors="backslashreplace"))
+
+
 class Client:
     """One client's messages to one topic, counted since the client is listed."""
 
     __slots__ = (
-        "address", "forwarded", "last_rate", "lately", "lately_s", "previous", "previous_would_refuse", "recent", "refused", "user",
-        "waiting", "window", "would_lately", "would_refuse", "would_refuse_since",
+        "address", "forwarded", "group", "last_rate", "lately", "lately_s", "previous", "received", "received_lately", "recent", "refused",
+        "user", "waiting", "window", "would_lately", "would_refuse", "would_refuse_since",
     )  # fmt: skip
 
     def __init__(self, address: str) -> None:
@@ -55,32 +60,34 @@ class Client:
         self.refused = 0  # or dropped
         self.waiting = 0  # messages received and not settled, of those that came since it is listed
         self.user = ""  # of its last message over the limit
-        self.previous = 0  # of `refused`, at the last tick
+        self.group = ""  # the same
+        self.received = 0
+        self.previous = (0, 0, 0)  # `refused`, `would_refuse` and `received` at the last tick
         self.lately = 0  # refused in the last ten seconds
         self.lately_s = 0.0  # seconds; how long those are: less, where it was refused first only now
         self.would_refuse = 0  # over a limit in mode shadow
-        self.previous_would_refuse = 0  # of these, at the last tick
         self.would_lately = 0  # of these, in the last ten seconds
+        self.received_lately = 0  # in the last ten seconds
         self.would_refuse_since = 0.0  # seconds since 1970; when such began to come; 0: none of the last ten seconds was
         self.last_rate = 0.0  # the same, over the last tick
-        self.window: RecentCounts | None = None  # None: none refused in the last ten seconds, and none would have been
+        self.window: RecentCounts | None = None  # None: none refused in the last ten seconds, none would have been, none waits
         self.recent = 0.0  # refused, held or only counted of late: halved every second; decides who stays in the list
 
     def tick(self, seconds: float) -> None:
-        refused = self.refused - self.previous
+        before = self.previous
+        self.previous = self.refused, self.would_refuse, self.received
+        refused, would_refuse = self.refused - before[0], self.would_refuse - before[1]
         self.last_rate = refused / seconds
-        self.previous = self.refused
-        would_refuse = self.would_refuse - self.previous_would_refuse
-        self.previous_would_refuse = self.would_refuse
         window = self.window
-        if window is None and (refused or would_refuse):
-            window = self.window = RecentCounts(2)
+        if window is None and (refused or would_refuse or self.waiting):
+            window = self.window = RecentCounts(3)
         if window is not None:
-            window.add(seconds, (refused, would_refuse))
-            self.lately, self.would_lately, self.lately_s = window.sums[1], window.sums[2], window.seconds
+            window.add(seconds, (refused, would_refuse, self.received - before[2]))
+            _, self.lately, self.would_lately, self.received_lately = window.sums
+            self.lately_s = window.seconds
             if not self.would_lately:
                 self.would_refuse_since = 0.0
-            if window.empty():
+            if not (self.lately or self.would_lately or self.waiting):
                 self.window = None
         self.recent /= 2
 
@@ -96,9 +103,11 @@ class Client:
         return RefusedClientView(
             client=self.address,
             user=self.user or None,
+            group=self.group or None,
             waiting=self.waiting,
             forwarded=self.forwarded,
             refused=self.refused,
+            received_per_second=round(self.received_lately / max(self.lately_s, seconds, 1e-9), 3),
             refused_per_second=round(self.rate(seconds), 3),
             refused_per_second_1s=round(self.last_rate, 3),
             would_refuse_per_second=round(self.would_lately / max(self.lately_s, seconds, 1e-9), 3),
@@ -153,6 +162,7 @@ class RefusedClients:
             if over == 0 or not _has_room(clients, over):
                 return
             client = clients[origin.client] = Client(origin.client)
+        client.received += tally.received
         client.forwarded += tally.messages
         client.waiting = max(0, client.waiting + tally.received - tally.messages - refused - tally.abandoned)
         if over:
@@ -162,6 +172,7 @@ class RefusedClients:
                 client.would_refuse_since = client.would_refuse_since or time.time()
             client.recent += over
             client.user = origin.user or ""
+            client.group = group_of(key) or ""
             self._topics.move_to_end(topic)
 
     def _count_group(self, topic: TopicKey, refused: int) -> None:

@@ -722,6 +722,32 @@ const scenarios = {
     await clean(page);
   },
 
+  // RocketMQ's culprit is often a group, which has several addresses: it is limited as one, on this topic or everywhere.
+  async limit_a_group() {
+    const page = await open({ path: topicAddress("orders", "rocketmq") });
+    const command = () => page.innerText("dialog .command code");
+    const way = ".account button:has-text('limit client')";
+    await until(async () => /127\.0\.0\.1 \(producers\) 100 % of it/.test(await page.innerText(".account").catch(() => "")), "the group, of the account");
+    for (const [where, words, saved] of [
+      ["topic", "sluice rules add limit-producers-on-orders --match protocol=rocketmq --match topic=orders --match operation=produce --match group=producers --per group", async () => (await (await page.request.get(`${given.admin}/v1/rules`)).json()).items.find((each) => each.live)?.limit.messages],
+      ["all", "sluice limits set group producers", async () => (await (await page.request.get(`${given.admin}/v1/limits/group/producers`)).json()).override?.messages],
+    ]) {
+      await page.click(way);
+      await page.selectOption("#act-who", "group");
+      await page.selectOption("#act-where", where);
+      await page.fill("#act-messages", "0.3k/min");
+      await until(async () => (await command()) === `${words} --messages 0.3k/min --for 30m --reason '...'`, "the command");
+      const [, over, all, , ofOne] = /it stops so much of what comes: ([\d.]+)\/s \/ ([\d.]+)\/s\. 127\.0\.0\.1 ([\d.]+)\/s \/ ([\d.]+)\/s/.exec(await page.innerText("dialog .preview"));
+      check(Math.abs(all - over - 5) < 1 && all === ofOne && all > 20, `what it would stop of whom: ${over} of ${all}, ${ofOne}`);
+      await page.click("dialog button[type=submit]");
+      await page.waitForSelector("#act-undo");
+      same(await saved(), "5/s", "the group's limit");
+      await page.click("#act-undo");
+      await until(async () => !(await saved()), "the group's limit to be taken back");
+    }
+    await clean(page);
+  },
+
   // A screen that is left while its change is on its way: what became of it is told wherever one is; so is that it failed.
   async left_while_applying() {
     for (const fails of [false, true]) {

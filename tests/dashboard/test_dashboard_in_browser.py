@@ -28,7 +28,7 @@ from support.brokers import stand_ins
 from support.brokers.redis_server import RedisServer
 from support.brokers.stand_ins import StandIn
 from support.browser import chromium_program
-from support.floods import AMQPFlood
+from support.floods import AMQPFlood, RocketMQFlood
 from support.gateways import Gateway, amqp_listener, command, limit_path
 from support.processes import LOOPBACK, free_ports, wait_until
 from support.terminals import Terminal
@@ -56,12 +56,12 @@ RULES: Final[list[dict[str, Any]]] = [  # so low that a flood is over it on a ma
 class World:
     """A gateway before a stand-in broker, with tokens of each role."""
 
-    def __init__(self, folder: Path, broker: StandIn, settings: Mapping[str, object] | None = None) -> None:
+    def __init__(self, folder: Path, broker: StandIn, settings: Mapping[str, object] | None = None, protocol: str = "amqp") -> None:
         port = free_ports(1)[0]
-        listener = {**amqp_listener(broker.address), "bind": f"{LOOPBACK}:{port}"}  # the same after a restart
+        listener = {**amqp_listener(broker.address), "bind": f"{LOOPBACK}:{port}", "protocol": protocol}  # the same after a restart
         self.port = port
         self.broker = broker
-        self.gateway = Gateway(folder, [listener], RULES, settings)
+        self.gateway = Gateway(folder, [listener], [{**RULES[0], "match": {"protocol": protocol}}], settings)
         self.stopped = 0  # the process of a worker, while it is
         self.other: World | None = None  # another gateway of its fleet
         self.floods = ExitStack()  # those that a scenario asks for
@@ -196,9 +196,9 @@ def snapshot(rate: int) -> dict[str, object]:
 
 
 @contextmanager
-def made(folder: Path, settings: Mapping[str, object] | None = None) -> Iterator[World]:
-    with stand_ins.rabbitmq() as broker:
-        world = World(folder / "gateway", broker, settings)
+def made(folder: Path, settings: Mapping[str, object] | None = None, protocol: str = "amqp") -> Iterator[World]:
+    with stand_ins.rabbitmq() if protocol == "amqp" else stand_ins.rocketmq() as broker:
+        world = World(folder / "gateway", broker, settings, protocol)
         try:
             yield world
         finally:
@@ -373,6 +373,12 @@ def test_a_fleet_is_summed_and_a_gateway_that_says_nothing_is_named(tmp_path: Pa
             with AMQPFlood(world.port), AMQPFlood(other.port):
                 world.wait_for_refusals()
                 play("fleet", world)
+
+
+def test_a_group_that_floods_is_limited_alone(tmp_path: Path) -> None:
+    with made(tmp_path, protocol="rocketmq") as world, RocketMQFlood(world.port):
+        world.wait_for_refusals()
+        play("limit_a_group", world)
 
 
 def test_new_points_are_joined_to_those_that_are_there(world: World) -> None:

@@ -49,9 +49,10 @@ def test_what_is_held_of_a_publisher_without_confirms_waits_without_a_refusal_an
 
 
 def test_what_is_refused_is_of_the_client_with_most_refusals() -> None:
-    clients = [client("10.1.0.9", 3), client("10.1.0.8", 0, 20.0)]
-    found = told("reject", refused_per_second=30.0, waiting=3, clients=clients)
-    assert (found.state, found.client, found.client_share, found.unrefused_because) == ("refused", "10.1.0.8", 0.6667, None)
+    worst = RefusedClientView(client="10.1.0.8", group="billing", refused_per_second=20.0)
+    found = told("reject", refused_per_second=30.0, waiting=3, clients=[client("10.1.0.9", 3), worst])
+    assert (found.state, found.client, found.group, found.client_share) == ("refused", "10.1.0.8", "billing", 0.6667)
+    assert found.unrefused_because is None
 
 
 @pytest.mark.parametrize(
@@ -126,5 +127,5 @@ async def test_each_topic_of_the_list_has_its_account(api: Control) -> None:
     assert found["account"] == {
         "state": "waiting", "since": SINCE_TEXT, "would_refuse_per_second": 0.0, "first_waited_seconds": None, "last_waits_seconds": 2.0,
         "client": "10.0.0.7",
-        "user": None, "client_share": 1.0, "unrefused_because": "one_way",
+        "user": None, "group": None, "client_share": 1.0, "unrefused_because": "one_way",
     }  # fmt: skip

@@ -122,10 +122,12 @@ def test_rates_are_means_over_ten_seconds_with_the_last_second_beside() -> None:
     counted.clients.tick(2.0)
     (client,) = counted.clients.of(WORKERS)
     named: dict[str, object] = {"client": "10.0.0.7", "user": None, "waiting": 0, "forwarded": 0, "refused": 900}
-    named |= {"would_refuse_per_second": 0.0, "would_refuse_since": None}
-    assert to_builtins(client.describe()) == {**named, "refused_per_second": 450.0, "refused_per_second_1s": 450.0}
+    named |= {"group": "workers", "would_refuse_per_second": 0.0, "would_refuse_since": None}
+    rates = {"received_per_second": 450.0, "refused_per_second": 450.0, "refused_per_second_1s": 450.0}
+    assert to_builtins(client.describe()) == {**named, **rates}
     counted.clients.tick(1.0)
-    assert to_builtins(client.describe()) == {**named, "refused_per_second": 300.0, "refused_per_second_1s": 0.0}
+    rates = {"received_per_second": 300.0, "refused_per_second": 300.0, "refused_per_second_1s": 0.0}
+    assert to_builtins(client.describe()) == {**named, **rates}
     for _ in range(TICKS):
         counted.clients.tick(1.0)
     assert (client.rate(), client.window) == (0.0, None)
