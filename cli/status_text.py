@@ -96,8 +96,9 @@ def spool(status: JSONObject) -> Iterator[str]:
 def topic_line(topic: JSONObject) -> str:
     """`waiting   / bills bill.eu: 60/s of 30/s, 3.9k waiting for 2min 10s, 10.1.0.9 (billing) 67 %`."""
     account, limit = topic["account"], topic.get("limit")
-    rates = f"{figures.rate(topic['received_per_second'])} of {limit_and_mode(limit, (limit or {}).get('mode'))}"
-    parts = [rates]
+    parts = [figures.rate(topic["received_per_second"])]
+    if limit:
+        parts[0] += f" of {limit_and_mode(limit, limit.get('mode'))}"
     if topic.get("refused_per_second"):
         parts.append(f"{figures.rate(topic['refused_per_second'])} refused")
     if account["state"] == "waiting":

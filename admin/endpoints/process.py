@@ -31,8 +31,8 @@ async def status(context: Context) -> Answer:
     store = context.store
     state = StoreView(
         revision=store.revision,
-        live_changes_of_keys=len(store.state.keys),
-        live_changes_of_rules=len(store.state.rules),
+        live_changes_of_keys=len(store.state.keys) + len(store.state.levels),
+        live_changes_of_rules=len(store.state.rules) + len(store.state.live_rules),
         unfit_changes_of_rules=store.unfit(),
         quotas=store.state.quotas,
         next_expiry=None if store.next_expiry is None else format_time(store.next_expiry),

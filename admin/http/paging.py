@@ -55,7 +55,7 @@ class Selection(Generic[T]):
         """In order of `key`; raises ProblemError 422 where the request's cursor cannot be used."""
         self._key = key
         self._after = _decode(request.query.get("cursor"))
-        self._offset = request.count("offset", 0)
+        self._offset = 0 if self._after is not None else request.count("offset", 0)
         self._count = request.count("limit", DEFAULT) + self._offset
         self._seen = 0  # items
         self._best: list[tuple[SortKey, int, T]] = []  # one more than the page has, in order; no two are compared beyond their number

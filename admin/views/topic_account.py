@@ -28,26 +28,31 @@ LOOK_BACK_S: Final = 900  # seconds; of the series, in which the first that wait
 HELD_S: Final = 0.1  # seconds of the limit; less that waits is on its way, not held; a guess
 
 
-def begun_by_place(over: Iterable[OverLimitView]) -> dict[Place, float]:
-    """Of each topic that is over a limit, when that was reached (seconds since 1970), from the facts of what is over."""
-    found: dict[Place, float] = {}
+def first_by_place(over: Iterable[OverLimitView]) -> dict[Place, OverLimitView]:
+    """Of each topic that is over limits, of any level, the one that was reached first."""
+    found: dict[Place, OverLimitView] = {}
     for facts in over:
         place = facts.protocol, facts.topic, facts.operation
-        found[place] = min(found.get(place, facts.since), facts.since)
+        if place not in found or facts.since < found[place].since:
+            found[place] = facts
     return found
 
 
-def account_of(item: TopicView, rule: Rule, limit: Limit, since: float | None, received: Sequence[float | None]) -> TopicAccountView:
-    """`limit`: as it is now. `received`: messages of each of the last seconds, the latest last."""
-    pace = item.forwarded_per_second if rule.cost else pace_of(item, limit, since)  # a rule's costs are no messages
+def account_of(
+    item: TopicView, rule: Rule | None, limit: Limit | None, since: float | None, received: Sequence[float | None]
+) -> TopicAccountView:
+    """`limit`: the topic's, as it is now; None: it has none, and `rule` is of another level, or not known.
+
+    `received`: messages of each of the last seconds, the latest last.
+    """
+    pace = pace_of(item, rule, limit, since)
     waiting = item.waiting if is_held(item.waiting, pace) else 0
-    enforced = rule.mode == "enforce"
     state = "within"
-    if enforced and item.refused_per_second > 0:
+    if item.refused_per_second > 0:
         state = "refused"
-    elif enforced and waiting:
+    elif rule is not None and rule.mode == "enforce" and waiting:
         state = "waiting"
-    elif rule.mode == "shadow" and would_refuse(item) > 0:
+    elif rule is not None and rule.mode == "shadow" and would_refuse(item) > 0:
         state = "would_refuse"
         since = min((parse_time(each.would_refuse_since) for each in item.clients if each.would_refuse_since), default=None)
     last = waiting / pace if waiting and pace else None
@@ -62,7 +67,7 @@ def account_of(item: TopicView, rule: Rule, limit: Limit, since: float | None, r
         group=None if worst is None else worst.group,
         client_share=share,
         would_refuse_per_second=round(would_refuse(item), 3) if state == "would_refuse" else 0.0,
-        unrefused_because=reason_not_refused(item, rule, last) if state == "waiting" else None,
+        unrefused_because=reason_not_refused(item, rule, last) if state == "waiting" and rule is not None else None,
     )
 
 
@@ -83,10 +88,12 @@ def would_refuse(item: TopicView) -> float:
     return sum([client.would_refuse_per_second for client in item.clients])
 
 
-def pace_of(item: TopicView, limit: Limit, since: float | None) -> float | None:
-    """Messages per second at which those that wait go on: the limit's; where it is one of bytes, as they do now, while it is over."""
-    rate = None if limit.messages is None else limit.messages.per_second
-    if limit.bytes is None or since is None:
+def pace_of(item: TopicView, rule: Rule | None, limit: Limit | None, since: float | None) -> float | None:
+    """Messages per second at which those that wait go on: the limit's; where it counts something else, as they do now, while it is over."""
+    if rule is not None and rule.cost:
+        return item.forwarded_per_second
+    rate = None if limit is None or limit.messages is None else limit.messages.per_second
+    if since is None or (limit is not None and limit.bytes is None and limit.concurrent is None):
         return rate
     return item.forwarded_per_second if rate is None else min(rate, item.forwarded_per_second or rate)
 

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from admin.http.slices import rest_after
 from admin.store.state import format_time
 from admin.views.limit_views import LimitText, used_share
-from admin.views.topic_account import LOOK_BACK_S, account_of, begun_by_place
-from common.views.topics import TopicAccountView, TopicLimitView, TopicView
+from admin.views.topic_account import LOOK_BACK_S, account_of, first_by_place
+from common.views.topics import TopicLimitView, TopicView
 from limiter.rules.subject import Subject
 from limiter.topics import parse_topic
 
@@ -45,12 +45,15 @@ async def with_limits(
     `limit_of`: `topic_limit` under the rules in force. `now`: monotonic ns.
     """
     found: list[TopicView] = []
-    begun = begun_by_place(gateway.over())
+    rules, over = gateway.judge.rules, first_by_place(gateway.over())
     started = trio.current_time()
     for at, item in enumerate(items, 1):
-        effective = limit_of(item)
+        effective, first = limit_of(item), over.get(item.key())
+        since = None if first is None else first.since
+        received = gateway.received_lately(item.key(), LOOK_BACK_S) if item.waiting else ()
         if effective is None:
-            found.append(replace(item, limit=None, used=None, wait_ms=None, account=TopicAccountView(state="within")))
+            account = account_of(item, None if first is None else rules.rule(first.rule), None, since, received)
+            found.append(replace(item, limit=None, used=None, wait_ms=None, account=account))
         else:
             state = gateway.judge.state_of(effective.identity, now)
             limit = effective.rule.limit if state is None else state.cap_now or state.rate_now or effective.rule.limit
@@ -71,8 +74,7 @@ async def with_limits(
                 expires=None if effective.expires_at is None else format_time(effective.expires_at),
             )
             wait_ms = None if state is None or effective.rule.mode != "enforce" else round(state.wait_ns / 1e6, 3)
-            received = gateway.received_lately(item.key(), LOOK_BACK_S) if item.waiting else ()
-            account = account_of(item, effective.rule, limit, begun.get(item.key()), received)
+            account = account_of(item, effective.rule, limit, since, received)
             used = None if effective.rule.cost else used_share(limit, item)
             found.append(replace(item, limit=view, used=used, wait_ms=wait_ms, account=account))
         if at % SLICE_TOPICS == 0:

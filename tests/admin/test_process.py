@@ -40,6 +40,14 @@ async def test_warnings_are_told_beside_readiness_and_do_not_make_the_gateway_un
     assert (await api.ask("GET", "/v1/status", role="viewer")).json()["warnings"][0] == "disk: 7 bytes are free"
 
 
+async def test_status_counts_live_changes_of_every_kind(api: Control) -> None:
+    rule = {"match": {"protocol": "amqp"}, "per": "client", "limit": {"messages": "5/s"}}
+    for path, body in (("limits/rocketmq/orders", rule["limit"]), ("limits/client/10.0.0.9", rule["limit"]), ("rules/each", rule)):
+        assert (await api.ask("PUT", f"/v1/{path}?force=1", body)).status == 200
+    state = (await api.ask("GET", "/v1/status")).json()["state"]
+    assert (state["live_changes_of_keys"], state["live_changes_of_rules"]) == (2, 1)
+
+
 async def test_metrics_say_whether_readyz_is_content(api: Control) -> None:
     assert "\nsluice_ready 1\n" in (await api.ask("GET", "/metrics", role="viewer")).body.decode()
     api.gateway.not_ready = ["draining"]

@@ -47,6 +47,11 @@ def test_topics_over_their_limits_say_how_much_and_whose() -> None:
     ]
 
 
+def test_a_topic_without_a_limit_of_its_own_is_told_without_one() -> None:
+    (told,) = lines(STATUS, [{**topic("bill"), "limit": None}], LISTENERS)[3:4]
+    assert told == "limited   / bills bill: 60/s, 30/s refused, 10.1.0.9 (billing) 67 %, since 21:23:35"
+
+
 def test_a_broker_that_blocks_publishers_says_why_and_since_when() -> None:
     told = {"broker_blocked_connections": 8, "broker_blocked_since": "2026-11-21T03:12:40.000Z", "broker_blocked_reason": "low on memory"}
     blocked = "rabbit: 10.0.0.1:5672 takes no messages"

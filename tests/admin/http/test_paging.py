@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from admin.authentication.auth import Actor, Role
-from admin.http.paging import LIMIT, Selection
+from admin.http.paging import LIMIT, Selection, page
 from admin.http.parsing import Head
 from admin.http.routing import Request
 
@@ -23,6 +23,18 @@ class Name(str):
     def __lt__(self, other: str) -> bool:
         Name.compared += 1
         return str.__lt__(self, other)
+
+
+async def test_a_client_that_adds_the_cursor_to_its_first_address_gets_every_page() -> None:
+    names, found, query = [f"t{number:03}" for number in range(300)], [], {"offset": "100", "limit": "50"}
+    while True:
+        request = Request("1", Head("GET", "/v1/topics", "", {}, 0), Actor("anna", Role.VIEWER, "127.0.0.1"), {}, query, 0)
+        items, following = await page(names, lambda name: (0.0, name), request)
+        found += items
+        if following is None:
+            break
+        query["cursor"] = following
+    assert found == names[100:]
 
 
 @pytest.mark.parametrize("at_a_time", [1, 7, 200])

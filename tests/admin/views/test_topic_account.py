@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from admin.views.topic_account import account_of, begun_by_place, first_waited
+from admin.views.topic_account import account_of, first_by_place, first_waited
 from common.views.limits import OverLimitView
 from common.views.topics import RefusedClientView, TopicAccountView, TopicView
 from limiter.limits import Limit, Rate
@@ -35,7 +35,8 @@ def told(
         "protocol": "amqp", "topic": "%2F/bills/bill", "operation": "produce", "received_per_second": 60.0, "forwarded_per_second": 30.0,
         "refused_per_second": 0.0, "waiting": 0, "clients": [], **more,
     }  # fmt: skip
-    rule = Rule("bills", Match(protocol="amqp"), limit=limit, action=action, mode=mode, cost=cost)
+    algorithm = "token_bucket" if limit.concurrent is None else "concurrency"
+    rule = Rule("bills", Match(protocol="amqp"), limit=limit, action=action, mode=mode, cost=cost, algorithm=algorithm)
     return account_of(TopicView(**item), rule, limit, SINCE, received or [])
 
 
@@ -100,6 +101,16 @@ def test_a_limit_of_bytes_holds_as_many_as_pass_now() -> None:
     assert both.last_waits_seconds == 20.0
 
 
+def test_what_waits_for_requests_in_flight_to_end_goes_on_as_messages_pass_now() -> None:
+    found = told(waiting=600, limit=Limit(concurrent=10))
+    assert (found.state, found.last_waits_seconds) == ("waiting", 20.0)
+    assert told(waiting=2, limit=Limit(concurrent=10)).state == "within"
+
+
+def test_what_is_refused_under_a_limit_that_is_only_tried_is_anothers_doing() -> None:
+    assert told(mode="shadow", refused_per_second=30.0).state == "refused"
+
+
 def test_what_is_on_its_way_is_not_held() -> None:
     assert told(waiting=2) == TopicAccountView(state="within")
 
@@ -111,7 +122,24 @@ def test_the_first_that_waits_came_when_the_last_so_many_had_not(waiting: int, s
 
 def test_a_topic_over_two_limits_is_so_since_the_first() -> None:
     facts = [OverLimitView(per="topic", thing="a", rule="r", protocol="amqp", topic="a", since=since) for since in (9.0, 7.0)]
-    assert begun_by_place(facts) == {("amqp", "a", "produce"): 7.0}
+    assert first_by_place(facts) == {("amqp", "a", "produce"): facts[1]}
+
+
+async def test_a_topic_without_a_limit_of_its_own_has_an_account_of_those_of_other_levels(api: Control) -> None:
+    rule = {"match": {"protocol": "amqp"}, "per": "client", "limit": {"messages": "5/s"}, "action": "delay"}
+    assert (await api.ask("PUT", "/v1/rules/each?force=1", rule)).status == 200
+    place = {"protocol": "amqp", "topic": "%2F/bills/bill", "operation": "produce"}
+    item = {**place, "received_per_second": 60.0, "forwarded_per_second": 30.0, "refused_per_second": 0.0, "bytes_per_second": 0.0}
+    clients = [{"client": "10.0.0.7", "waiting": 3900, "refused_per_second": 20.0}]
+    api.gateway.over_limits = [{**place, "since": SINCE, "per": "client", "thing": "10.0.0.7", "rule": "each"}]
+    for more, state, because in (
+        ({"waiting": 3900}, "waiting", "no_confirms"), ({"refused_per_second": 30.0}, "refused", None), ({"waiting": 1}, "within", None)
+    ):  # fmt: skip
+        api.gateway.seen_topics = [{**item, "clients": clients, **more}]
+        (found,) = (await api.ask("GET", "/v1/topics?protocol=amqp")).json()["items"]
+        account = found["account"]
+        assert (found["limit"], account["state"], account["unrefused_because"]) == (None, state, because)
+        assert account["client"] == (None if state == "within" else "10.0.0.7")
 
 
 async def test_each_topic_of_the_list_has_its_account(api: Control) -> None:
