@@ -16,7 +16,7 @@ from typing import Final
 
 import yaml
 
-from config.problems import Problems, SourceLocation, quoted
+from config.problems import LINE_END, Problems, SourceLocation, quoted
 from config.surrogate_escapes import LoneSurrogateError, SurrogateEscapes
 
 MAX_BYTES: Final = 4 << 20  # bytes; one file; about 30,000 rules, read in about a second
@@ -26,7 +26,6 @@ _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's pars
 _PLAIN: Final = re.compile("[\x09\x0a\x0d\x20-\x7e]*")
 _UNPRINTABLE: Final = "[^\x09\x0a\x0d\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"  # 4 ms to compile
 _COMMENT: Final = re.compile(r"(^|[ \t])#.*$")
-_LINE_END: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # what YAML 1.1 counts as a line, so that numbers agree with the parser's
 
 
 class Scalar:
@@ -98,7 +97,7 @@ def read(path: Path, name: str, problems: Problems) -> Node | None:
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        problems.read(name, [])
+        problems.read(name, "")
         problems.add(SourceLocation(name), "", f"cannot be read: {reason}", "name a YAML file that exists and that this user may read")
         return None
     return parse(data, name, problems)
@@ -115,7 +114,7 @@ def parse(data: bytes, name: str, problems: Problems) -> Node | None:
 def _decode(data: bytes, name: str, problems: Problems) -> str | None:
     """`data` as text that YAML's parser can read, or None with the reason in `problems`."""
     start = SourceLocation(name, 1, 1)
-    problems.read(name, [])
+    problems.read(name, "")
     if len(data) > MAX_BYTES:
         problems.add(start, "", f"larger than {MAX_BYTES >> 20} MiB", "is this the right file? split rules over several gateways if so")
         return None
@@ -128,12 +127,11 @@ def _decode(data: bytes, name: str, problems: Problems) -> str | None:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        problems.read(name, _LINE_END.split(data.decode(errors="replace")))
+        problems.read(name, data.decode(errors="replace"))
         place = _place(name, data[: error.start].decode())
         problems.add(place, "", f"byte 0x{data[error.start]:02x} is not UTF-8", "save the file as UTF-8")
         return None
-    lines = _LINE_END.split(text)
-    problems.read(name, lines)
+    problems.read(name, text)
     clean = True
     if _PLAIN.fullmatch(text) is None and (found := re.search(_UNPRINTABLE, text)) is not None:
         what = f"control character U+{ord(found[0]):04X}"
@@ -141,7 +139,7 @@ def _decode(data: bytes, name: str, problems: Problems) -> str | None:
         problems.add(_place(name, text[: found.start()]), "", what, remedy)
         clean = False
     if "\t" in text:
-        for number, each in enumerate(lines, 1):
+        for number, each in enumerate(LINE_END.split(text), 1):
             column = _COMMENT.sub("", each).find("\t") + 1
             if column:
                 problems.add(SourceLocation(name, number, column), "", "tab character", 'use spaces (in double quotes: "\\t")')
@@ -151,7 +149,7 @@ def _decode(data: bytes, name: str, problems: Problems) -> str | None:
 
 def _place(name: str, before: str) -> SourceLocation:
     """The place behind the text `before`, with which the file begins."""
-    return SourceLocation(name, len(_LINE_END.findall(before)) + 1, len(_LINE_END.split(before)[-1]) + 1)
+    return SourceLocation(name, len(LINE_END.findall(before)) + 1, len(LINE_END.split(before)[-1]) + 1)
 
 
 class _Composer:

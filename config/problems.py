@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from common.masking import masked
 from common.records import dataclass
 
 MAX_QUOTE_CHARS: Final = 60  # characters; a quoted value; what still reads well (guess)
+LINE_END: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # what YAML 1.1 counts as a line, so that numbers agree with the parser's
 MAX_LINE_CHARS: Final = 120  # characters; the part of a source line around the column; what fits a terminal (guess)
 
 
@@ -39,8 +41,7 @@ def listed(words: Iterable[str]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
-@dataclass(frozen=True, slots=True)
-class SourceLocation:
+class SourceLocation(NamedTuple):
     """Where a value was written: a file (line and column from 1), or `environment NAME`, `flag --name` (line 0)."""
 
     file: str
@@ -98,16 +99,20 @@ class Problems:
 
     def __init__(self) -> None:
         self.found: list[ConfigProblem] = []
-        self._lines: dict[str, list[str]] = {}
+        self._texts: dict[str, str] = {}
+        self._lines: dict[str, list[str]] = {}  # of texts that had problems, while one load goes on
         self._silent: set[SourceLocation] = set()
 
-    def read(self, file: str, lines: list[str]) -> None:
-        """Remember the lines of `file`."""
-        self._lines[file] = lines
+    def read(self, file: str, text: str) -> None:
+        """Remember the text of `file`."""
+        self._texts[file] = text
+        self._lines.pop(file, None)
 
     def problem(self, location: SourceLocation, path: str, message: str, remedy: str) -> ConfigProblem:
         """A problem with its source line; not added to those found."""
-        lines = self._lines.get(location.file, [])
+        lines = self._lines.get(location.file)
+        if lines is None:
+            lines = self._lines[location.file] = LINE_END.split(self._texts.get(location.file, ""))
         source = lines[location.line - 1] if 0 < location.line <= len(lines) else ""
         return ConfigProblem(location.file, location.line, location.column, path, message, remedy, source)
 
@@ -125,9 +130,10 @@ class Problems:
 
     def check(self) -> None:
         """Raise ConfigError with all that was found, in order of appearance; return when there was nothing."""
+        self._lines = {}
         if self.found:
-            order = {file: number for number, file in enumerate(self._lines)}
+            order = {file: number for number, file in enumerate(self._texts)}
             raise ConfigError(sorted(self.found, key=lambda each: (order.get(each.file, -1), each.line, each.column)))
 
     def __repr__(self) -> str:
-        return f"<Problems {len(self.found)} in {len(self._lines)} files>"
+        return f"<Problems {len(self.found)} in {len(self._texts)} files>"

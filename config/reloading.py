@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from config.problems import SourceLocation
+from config.origins import Origins
 from config.sections import OrElse, Section
 from config.settings import ROOT, Settings
 
@@ -98,19 +98,17 @@ NEEDS_RESTART: Final[Mapping[str, str]] = {  # path -> why
     "tracing.timeout": "The exporter is made at the start.",
 }
 
-_Origins = dict[str, SourceLocation]
-
 
 def merged(old: Settings, new: Settings) -> Settings:
     """The settings `old` with what a reload takes from `new`, and where that is written."""
-    origins: _Origins = dict(old.origins)
+    origins = old.origins.copy()
     found = _merge(ROOT, old, new, "", ("", ""), origins, new.origins)
     assert isinstance(found, Settings)
     return replace(found, origins=origins, sources=new.sources)
 
 
 def _merge(
-    section: Section[Any], old: Any, new: Any, path: str, at: tuple[str, str], origins: _Origins, new_origins: Mapping[str, SourceLocation],
+    section: Section[Any], old: Any, new: Any, path: str, at: tuple[str, str], origins: Origins, new_origins: Origins,
 ) -> Any:  # fmt: skip
     """A section's value. `path` is as in RELOADED; `at` is where the section stands in the old and in the new settings."""
     taken: dict[str, Any] = {}
@@ -142,8 +140,8 @@ def _may(path: str, before: Any, after: Any) -> bool:
 def _listeners(
     before: tuple[Any, ...],
     after: tuple[Any, ...],
-    origins: _Origins,
-    new_origins: Mapping[str, SourceLocation],
+    origins: Origins,
+    new_origins: Origins,
 ) -> tuple[Any, ...]:
     """Those there are, each with what a reload takes of the one with its name."""
     from config.known_settings import Listener
@@ -158,7 +156,7 @@ def _listeners(
     )
 
 
-def _move(origins: _Origins, new_origins: Mapping[str, SourceLocation], here: str, there: str) -> None:
+def _move(origins: Origins, new_origins: Origins, here: str, there: str) -> None:
     """Let all at and below `here` come from where `there` comes from now."""
     for path in [path for path in origins if _below(path, here)]:
         del origins[path]

@@ -238,12 +238,15 @@ class RuleKind(Kind[Rule]):
         text = self.section.read(node, path, reading)
         unread = [problem.path[len(path) + 1 :] for problem in reading.problems.found[before:]]
         text = readable(text, unread)
-        errors = list(faults(text, node.location))
-        for error in errors:
+        try:
+            return rule_of(text, node.location)
+        except RuleError:
+            pass
+        for error in faults(text, node.location):
             message, _, remedy = error.message.rpartition("; ")
             location, field = self._blamed(error.field, path, node.location, reading)
             reading.problems.add(location, field, message or error.message, remedy if message else "see `sluice config schema --rules`")
-        return self.placeholder if errors else rule_of(text, node.location)
+        return self.placeholder
 
     def _blamed(self, field: str, path: str, rule: SourceLocation, reading: Reading) -> tuple[SourceLocation, str]:
         """The location of the field that the limiter refuses; the rule's where that field was not written."""

@@ -76,6 +76,9 @@ class Section(Kind[T]):
         self.not_yet: NotYets = getattr(cls, "not_yet", {})
         self.gone: dict[str, str] = getattr(cls, "gone", {})
         self.placeholder = cls()
+        # The values of keys that are not there, where they need no reading: nine in ten of a rule's.
+        self._defaults = {field: known.default for field, known in self.settings.values() if is_plain(known)}
+        self._others = {key for key, (field, _) in self.settings.items() if field not in self._defaults}
 
     def read(self, node: Node, path: str, reading: Reading) -> T:
         if isinstance(node, Scalar) and node.null:
@@ -83,8 +86,10 @@ class Section(Kind[T]):
         if not isinstance(node, Mapping):
             raise Invalid(f"expected a mapping, got {kind_of(node)}", f"its keys are {', '.join(self.settings)}")
         self._check_keys(node, path, reading)
-        values: dict[str, object] = {}
+        values: dict[str, object] = dict(self._defaults)
         for key, (field, known) in self.settings.items():
+            if key not in node.entries and key not in self._others:
+                continue
             inner = f"{path}.{key}" if path else key
             values[field] = self._value(node, key, inner, known, reading)
         value = self.cls(**values)
@@ -95,7 +100,6 @@ class Section(Kind[T]):
         child = node.entries.get(key)
         if child is None:
             if not known.required:
-                reading.origins[path] = NOWHERE
                 return default_of(known, path, reading)
             kind = known.kind.item if isinstance(known.kind, OneOrMore) else known.kind
             example = kind.example if isinstance(kind, ScalarKind) else known.doc
@@ -181,12 +185,14 @@ class ListOf(Kind[tuple[T, ...]]):
         found = []
         for number, item in enumerate(node.items):
             inner = f"{path}[{number}]"
+            mark = reading.origins.mark
             reading.origins[inner] = item.location
             try:
                 found.append(self.item.read(item, inner, reading))
             except Invalid as invalid:
                 reading.problems.add(item.location, inner, invalid.message, invalid.remedy)
                 found.append(self.item.placeholder)
+            reading.origins.fold(inner, mark)
         return tuple(found)
 
     def show(self, value: tuple[T, ...]) -> JSON:
@@ -291,8 +297,13 @@ def holds_more(kind: Kind[Any]) -> bool:
     return isinstance(kind, Section | ListOf | OrElse)
 
 
+def is_plain(known: Setting[Any]) -> bool:
+    """Whether its default is a value as it stands (`default_of`)."""
+    return not (known.required or dataclasses.is_dataclass(known.default) or isinstance(known.default, Path))
+
+
 def default_of(known: Setting[Any], path: str, reading: Reading) -> object:
-    """The default of a setting: a section is read from nothing, so that its own defaults are noted; a path belongs beside the file."""
+    """The default of a setting: a section is read from nothing, so that its own are found; a path belongs beside the file."""
     if dataclasses.is_dataclass(known.default):
         return known.kind.read(Mapping(NOWHERE), path, reading)
     return reading.directory(NOWHERE) / known.default if isinstance(known.default, Path) else known.default

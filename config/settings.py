@@ -34,6 +34,7 @@ from config.known_settings import (
     Tracing,
     Webhook,
 )
+from config.origins import Origins
 from config.problems import NOWHERE, ConfigProblem, Problems, SourceLocation
 from config.rules import RULES, RulesFile
 from config.sections import ListOf, Section, setting
@@ -77,7 +78,7 @@ class Settings:
     command_line: CommandLine | None = None  # instead of a file
     environ: MappingType[str, str] = field(default_factory=dict, repr=False)  # only what may be settings; may hold secrets
     flags: MappingType[str, str] = field(default_factory=dict, repr=False)  # may hold secrets, too
-    origins: MappingType[str, SourceLocation] = field(default_factory=dict, repr=False)  # path -> where it was written
+    origins: Origins = field(default_factory=Origins, repr=False)  # path -> where it was written
     sources: Problems = field(default_factory=Problems, repr=False, compare=False)  # the text of the files, for messages
 
     def problem(self, path: str, message: str, remedy: str) -> ConfigProblem:

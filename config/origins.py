@@ -1,0 +1,95 @@
+"""Where each setting was written: the path of a setting, as `rules[17].match.topic`, and the place in a file.
+
+A file may have 10,000 rules with ten settings each. As a dictionary of paths they took 4 kB a rule for as long as the gateway ran. So what
+is within an item of a list is folded once the item is read: items with the same settings share the tuple of their paths, and each has the
+places as bytes. It looks like a dictionary all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from typing import Final
+
+from config.problems import SourceLocation
+
+PLACE_BYTES: Final = 8  # line and column, 4 each: a file has 4 MiB at most
+
+
+class Origins(MutableMapping[str, SourceLocation]):
+    """Path of a setting -> where it was written. What was not written is not here."""
+
+    def __init__(self) -> None:
+        self._plain: dict[str, SourceLocation] = {}
+        self._folded: dict[str, tuple[str, tuple[str, ...], bytes]] = {}  # path of an item -> file, the rest of each path, places
+        self._shapes: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def copy(self) -> Origins:
+        made = Origins()
+        made._plain = dict(self._plain)
+        made._folded = dict(self._folded)
+        made._shapes = self._shapes
+        return made
+
+    @property
+    def mark(self) -> int:
+        """What `fold` wants: where the item begins that is read now."""
+        return len(self._plain)
+
+    def fold(self, item: str, mark: int) -> None:
+        """All that was put here since `mark` is at and within `item`."""
+        found = []
+        while len(self._plain) > mark:
+            found.append(self._plain.popitem())
+        found.reverse()
+        file = found[0][1].file if found else ""
+        if not found or item in self._folded or any(at.file != file or not at.line or not path.startswith(item) for path, at in found):
+            self._plain.update(found)
+            return
+        shape = tuple(path[len(item) :] for path, _ in found)
+        places = b"".join(at.line.to_bytes(4, "big") + at.column.to_bytes(4, "big") for _, at in found)
+        self._folded[item] = (file, self._shapes.setdefault(shape, shape), places)
+
+    def _within(self, path: str) -> tuple[str, int] | None:
+        """The folded item that has `path`, and its number there."""
+        end = path.rfind("]")
+        while end > 0:
+            item = path[: end + 1]
+            found = self._folded.get(item)
+            if found is not None and (rest := path[end + 1 :]) in found[1]:
+                return item, found[1].index(rest)
+            end = path.rfind("]", 0, end)
+        return None
+
+    def __getitem__(self, path: str) -> SourceLocation:
+        found = self._plain.get(path)
+        if found is not None:
+            return found
+        within = self._within(path)
+        if within is None:
+            raise KeyError(path)
+        file, _, places = self._folded[within[0]]
+        at = within[1] * PLACE_BYTES
+        return SourceLocation(file, int.from_bytes(places[at : at + 4], "big"), int.from_bytes(places[at + 4 : at + 8], "big"))
+
+    def __setitem__(self, path: str, location: SourceLocation) -> None:
+        self._plain[path] = location
+
+    def __delitem__(self, path: str) -> None:
+        within = self._within(path)
+        if within is not None:  # the rest of the item stays
+            item = within[0]
+            opened = {item + rest: self[item + rest] for rest in self._folded[item][1]}
+            del self._folded[item]
+            self._plain = opened | self._plain
+        del self._plain[path]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._plain
+        for item, (_, shape, _) in self._folded.items():
+            yield from (path for rest in shape if (path := item + rest) not in self._plain)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return f"<Origins of {len(self)} settings>"
