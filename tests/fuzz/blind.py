@@ -80,8 +80,8 @@ def run(job: Job) -> tuple[int, str]:
 
 
 def in_memory() -> str | None:
-    """The folder for what lives briefly, in memory where the machine has that; None: the usual one."""
-    return None if "TMPDIR" in os.environ or not os.access("/dev/shm", os.W_OK) else "/dev/shm"
+    """The folder for what lives briefly: the one that was named, or in memory where the machine has that; None: the usual one."""
+    return os.environ.get("TMPDIR") or ("/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 
 
 def watched(child: subprocess.Popen[bytes], shared: mmap.mmap, job: Job) -> str:

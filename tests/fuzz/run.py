@@ -16,6 +16,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from random import Random
@@ -74,7 +75,9 @@ def guided(name: str, seconds: int, found: Path, crashes: Path) -> None:
 def run_guided(name: str, seconds: int, found: Path, crashes: Path) -> tuple[int, str]:
     """How many inputs were run, and what was wrong; "": nothing."""
     command = [sys.executable, __file__, "--only", "--seconds", str(seconds), "--found", str(found), "--crashes", str(crashes), name]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=os.environ, check=False)
+    with tempfile.TemporaryDirectory(prefix="sluice-fuzz-", dir=blind.in_memory()) as folder:  # atheris leaves out `atexit`
+        environment = {**os.environ, "TMPDIR": folder}
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environment, check=False)
     output = done.stdout + done.stderr
     executions = sum(int(line.split()[-1]) for line in output.splitlines() if line.startswith("stat::number_of_executed_units:"))
     told = [line for line in output.splitlines() if not line.startswith(("INFO: ", "WARNING: Failed to find function"))]

@@ -6,6 +6,7 @@ import atexit
 import shutil
 import tempfile
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 from fuzz.blind import in_memory
@@ -31,9 +32,14 @@ def letters_of(actions: Iterable[str]) -> dict[str, str]:
 LETTERS = letters_of(ACTIONS)
 
 
+@cache
+def spool_folder() -> Path:
+    return own_folder()
+
+
 def spool_disk() -> WaitingDisk:
-    """A disk for one talk, which `check_memory` closes."""
-    return WaitingDisk(own_folder(), 1 << 20, 1, threads=False, least=SPOOLED_IN_MEMORY, most=SPOOLED_IN_MEMORY)
+    """A disk for one talk, which `check_memory` closes; all talks have the same folder."""
+    return WaitingDisk(spool_folder(), 1 << 20, 1, threads=False, least=SPOOLED_IN_MEMORY, most=SPOOLED_IN_MEMORY)
 
 
 class Script:
@@ -76,7 +82,10 @@ def check_reason(error: Exception) -> None:
 
 
 def own_folder() -> Path:
-    """A new folder, removed when the process ends in good order."""
+    """A new folder, removed when the process ends in good order.
+
+    atheris leaves out `atexit`, and so does a fault: whoever starts a process that fuzzes names a folder of its own in TMPDIR.
+    """
     folder = Path(tempfile.mkdtemp(prefix="sluice-fuzz-", dir=in_memory()))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

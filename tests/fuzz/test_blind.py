@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,42 @@ def test_without_a_fault_nothing_is_kept(tmp_path: Path) -> None:
     assert told == ""
     assert executions >= blind.SPAN
     assert not (tmp_path / "crashes").exists()
+
+
+ATHERIS = """
+import os
+from contextlib import nullcontext
+
+def instrument_imports(include):
+    return nullcontext()
+
+def Setup(argv, target, **_):
+    global one
+    one = target
+
+def Fuzz():
+    for number in range(3):
+        one(bytes([number]) * 100)
+    print("stat::number_of_executed_units: 3", flush=True)
+    assert os.listdir(os.environ["TMPDIR"])
+    os._exit(0)
+"""
+
+
+def test_a_guided_run_leaves_no_folder_behind(tmp_path: Path) -> None:
+    """921 were in memory: each input had a folder for its spool, and atheris ends its process without Python's end."""
+    for name in ("modules", "memory"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "modules/atheris.py").write_text(ATHERIS)
+    places = ["--found", str(tmp_path / "found"), "--crashes", str(tmp_path / "crashes")]
+    done = subprocess.run(
+        [sys.executable, str(Path(blind.__file__).with_name("run.py")), "--seconds", "1", *places, "rocketmq_talk"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "modules"), "TMPDIR": str(tmp_path / "memory")},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"^rocketmq_talk +ok +3 executions", done.stdout), done.stdout
+    assert list((tmp_path / "memory").iterdir()) == []
 
 
 def test_time_that_others_had_is_no_time_of_the_input() -> None:
