@@ -41,6 +41,9 @@ COPY_BELOW_BYTES: Final = 4096  # copying a shorter slice costs less than a view
 # Asked for per read where no more has come for some time. pymalloc, Python's own allocator, serves up to 512 bytes from its pools, and a
 # bytes object of 479 takes 512 with its header; anything longer is malloc's.
 SMALL_READ_BYTES: Final = 479
+# Reads that are asked for in full after one that was as long as READ_BYTES: what a client sends in gusts longer than that comes in one read
+# each, and is one batch, one submission and one write, not two (a guess).
+LONG_READS: Final = 16
 MIN_SMALL_READS: Final = 8  # reads in a row before that; a longer message costs a second read, so it must be rare (a guess)
 
 TCP_INFO_BYTES: Final = 56  # of the kernel's struct tcp_info, up to and including the next
@@ -106,6 +109,7 @@ class Channel:
         self.blocked_at = 0  # monotonic ns since when the backlog waits for the socket; 0: it does not
         self._next_read_bytes: i64 = READ_BYTES  # to be asked for by the next `read`
         self._small_reads_in_row: i64 = 0  # that brought SMALL_READ_BYTES at most
+        self._long_reads_left: i64 = 0  # to be asked for in full, since one has brought READ_BYTES
         self.read_error: OSError | None = None  # why reading failed
         self.blocked_ns = 0  # waits for the socket that are over
         self._backlog: list[memoryview | bytes] = []  # a list, which compiled code knows; it is short, or its end is far from being sent
@@ -139,14 +143,23 @@ class Channel:
                 self._end_reading(READ_EOF)
             self.readable = False
             return b""
+        if count > SMALL_READ_BYTES:
+            self._small_reads_in_row = 0
+        if count >= READ_BYTES:
+            self._long_reads_left = LONG_READS
+        elif self._long_reads_left > 0:
+            self._long_reads_left -= 1
         if count < asked:
-            self._small_reads_in_row = self._small_reads_in_row + 1 if count <= SMALL_READ_BYTES else 0
-            self._next_read_bytes = READ_BYTES if self._small_reads_in_row < MIN_SMALL_READS else SMALL_READ_BYTES
+            if count <= SMALL_READ_BYTES:
+                self._small_reads_in_row += 1
             if not self.hangup_pending:
                 self.readable = False
         else:
             self._small_reads_in_row = 0
-            self._next_read_bytes = READ_BYTES if asked == SMALL_READ_BYTES else max(most, READ_BYTES)
+        if self._long_reads_left > 0:
+            self._next_read_bytes = max(most, READ_BYTES)
+        else:
+            self._next_read_bytes = READ_BYTES if self._small_reads_in_row < MIN_SMALL_READS else SMALL_READ_BYTES
         self.received += count
         return data
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.transport.channel import MIN_SMALL_READS, READ_BYTES, SMALL_READ_BYTES, Channel
+from gateway.transport.channel import LONG_READS, MIN_SMALL_READS, READ_BYTES, SMALL_READ_BYTES, Channel
 from gateway.transport.channel_states import FIN_SENT, READ_EOF, READ_OPEN, WRITE_OPEN
 
 BUFFER = memoryview(bytearray(262_144))
@@ -67,6 +67,25 @@ def test_a_full_read_is_followed_by_a_larger_one(pair: tuple[Channel, socket.soc
     assert len(channel.read(len(BUFFER), BUFFER)) == READ_BYTES
     assert channel.readable
     assert len(channel.read(len(BUFFER), BUFFER)) > READ_BYTES
+
+
+def test_gusts_longer_than_a_read_come_in_one_read_each_until_there_are_none_for_some_time(pair: tuple[Channel, socket.socket]) -> None:
+    channel, peer = pair
+    peer.setblocking(False)
+
+    def reads_of(size: int) -> list[int]:
+        assert peer.send(bytes(size)) == size
+        channel.readable = True  # what the loop does on EPOLLIN
+        found = []
+        while channel.readable:
+            found.append(len(channel.read(len(BUFFER), BUFFER)))
+        return found
+
+    assert reads_of(READ_BYTES + 5) == [READ_BYTES, 5]
+    assert reads_of(READ_BYTES + 5) == [READ_BYTES + 5]
+    for _ in range(LONG_READS):
+        assert reads_of(700) == [700]
+    assert reads_of(READ_BYTES + 5) == [READ_BYTES, 5]
 
 
 def test_a_longer_message_after_many_short_ones_comes_whole_in_two_reads(pair: tuple[Channel, socket.socket]) -> None:
