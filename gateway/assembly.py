@@ -70,6 +70,7 @@ def assemble(
         frozenset() if config.remote_admin is None else config.remote_admin.codes, broker_greeted, shared.disk,
     )  # fmt: skip
     conversation = PROTOCOLS[config.protocol].conversation(context)
+    conversation.mix_requests()
     reader = Credit(shared.credit_initial, shared.credit_more_after)  # messages the reader may pass on to the limiter
     # Messages the limiter may pass on to the forwarder. While none are left, the reader gets no new credit either.
     forwarder = Credit(shared.credit_initial, shared.credit_more_after, reader)

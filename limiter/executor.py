@@ -58,7 +58,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from limiter.bypass import Bypass
-from limiter.request import Request, UnjudgedError
+from limiter.request import Request, UnjudgedError, in_pieces
 
 if TYPE_CHECKING:
     from librt.threading import Lock
@@ -110,11 +110,14 @@ def pass_unjudged(requests: list[Request]) -> int:
     """Let all of them pass without a verdict, and say so; how many messages that are."""
     messages = 0
     for request in requests:
+        if request.pieces is not None:
+            messages += pass_unjudged(request.pieces[request.judged :])
+            continue
         request.passed = request.count
         request.wait_ns = 0
         request.rule = None
         request.shadow_refused = 0
-        request.bypassed = request.key is not None  # a request without a limit was not bypassed
+        request.bypassed = request.key is not None or request.columns is not None  # a request without a limit was not bypassed
         if request.bypassed:
             messages += request.count * request.messages
     return messages
@@ -124,7 +127,7 @@ def limited_messages(requests: list[Request]) -> int:
     """How many messages `bypass` would let pass without a verdict."""
     messages = 0
     for request in requests:
-        if request.key is not None:
+        if request.key is not None or request.columns is not None:
             messages += request.count * request.messages
     return messages
 
@@ -403,7 +406,7 @@ class Executor:
                 with contextlib.suppress(Exception):  # telling is a courtesy; the failure itself is counted
                     self._on_error(cause)
         took = clock_ns() - started
-        if took > QUICK_NS and took > QUICK_EACH_NS * len(requests):
+        if took > QUICK_NS and took > QUICK_EACH_NS * len(in_pieces(requests)):
             submission.quick = False
         return took
 

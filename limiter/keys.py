@@ -14,12 +14,15 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import i64
+
 from limiter.limits import NEVER
 
 if TYPE_CHECKING:
     from limiter.buckets.bucket import Bucket
     from limiter.fair_share.shared_bucket import TopicShare
     from limiter.new_names import NewNames
+    from limiter.recent_keys import RecentKeys
     from limiter.rules.sender import Sender
     from limiter.topics import TopicName
 
@@ -105,8 +108,8 @@ class Origin:
     """
 
     __slots__ = (
-        "client", "connection", "groups", "keys", "libraries", "listener", "names", "new_names", "order", "protocol", "sender", "sessions",
-        "together", "user", "vhost",
+        "client", "connection", "groups", "keys", "libraries", "listener", "names", "new_names", "order", "protocol", "recent", "sender",
+        "sessions", "together", "user", "vhost",
     )  # fmt: skip
 
     def __init__(self, protocol: str, sender: Sender, vhost: bytes, connection: int = 0) -> None:
@@ -119,6 +122,7 @@ class Origin:
         self.connection = connection  # its number; 0: any number of connections
         self.keys: dict[bytes, Key] = {}  # raw key bytes as they stand on the wire -> Key; filled by Judge.key, bounded by the judge
         self.order: deque[bytes] = deque()  # the raw keys of `keys`, the oldest first
+        self.recent: RecentKeys | None = None  # of `keys`; made by sessions that gain by it
         self.new_names: NewNames | None = None  # how many new names its client may use now; None: any number
         self.together: dict[object, Key] = {}  # of names beyond that, by what holds for them
         self.groups: dict[str, Key] = {}  # one for all topics of a group (`routing_key_words`), by the group's text and operation
@@ -141,8 +145,8 @@ class Key:
     """One topic as seen from one origin, with its matched rules and its counters; or a group of topics, `name` being one of them."""
 
     __slots__ = (
-        "buckets", "consumer", "counted", "dirty", "generation", "group", "in_a_second", "in_runs", "limited", "limited_in", "max_size",
-        "name", "operation", "origin", "priced", "rematch_at", "share", "tally", "text", "unnamed",
+        "asked", "buckets", "consumer", "counted", "dirty", "generation", "group", "in_a_second", "in_runs", "limited", "limited_in",
+        "max_size", "name", "operation", "origin", "priced", "rematch_at", "share", "tally", "text", "unnamed",
     )  # fmt: skip
 
     def __init__(self, origin: Origin, name: TopicName, group: bytes | None, operation: str, text: str | None = None) -> None:
@@ -152,6 +156,7 @@ class Key:
         self.group = group  # consumer or producer group (RocketMQ), None elsewhere
         self.operation = operation  # one of `limiter.operations.OPERATIONS`
         self.tally = Tally()
+        self.asked: KeySum | None = None  # what the columns that are just made ask of it
         self.dirty = False  # on the gateway's list of keys to fold
         self.buckets: list[Bucket] = []  # the rules a message must pass, matched under `generation`
         self.share: TopicShare | None = None  # its topic's part of a listener's cap, which is the last of `buckets`; None: there is none
@@ -169,3 +174,21 @@ class Key:
 
     def __repr__(self) -> str:
         return f"<Key {self.text} from {self.origin.client}>"
+
+
+class KeySum:
+    """What columns ask one key for (`limiter.columns`). `number` is its place among their sums."""
+
+    __slots__ = ("cap_ns", "count", "first", "key", "largest", "number", "size")
+
+    def __init__(self, key: Key, number: i64, first: i64) -> None:
+        self.key = key
+        self.number = number
+        self.count: i64 = 0  # messages
+        self.size: i64 = 0  # bytes of them all
+        self.first = first  # bytes of the first one
+        self.largest = first  # bytes of the largest one
+        self.cap_ns = 0  # what they cost the listener's cap, once that is asked
+
+    def __repr__(self) -> str:
+        return f"<KeySum {self.count} messages, {self.size} bytes of {self.key.text}>"

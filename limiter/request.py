@@ -16,6 +16,7 @@ from limiter.rules.rule import FIT
 
 if TYPE_CHECKING:
     from limiter.buckets.bucket import Bucket
+    from limiter.columns import Columns
     from limiter.in_flight import Flight
     from limiter.keys import Key
     from limiter.reservation import Reservation
@@ -38,12 +39,12 @@ class Request:
     """
 
     __slots__ = (
-        "again", "bucket", "bypassed", "copies", "count", "flight", "key", "messages", "passed", "prepaid", "reservation", "rule",
-        "shadow_refused", "size", "turn_at", "unanswered", "unfit", "wait_ns",
+        "again", "bucket", "bypassed", "columns", "copies", "count", "flight", "judged", "key", "messages", "passed", "pieces", "prepaid",
+        "reservation", "rule", "shadow_refused", "size", "turn_at", "unanswered", "unfit", "wait_ns",
     )  # fmt: skip
 
     def __init__(self, key: Key | None, count: i64, messages: i64, size: i64) -> None:
-        self.key = key  # None: not limited, passes unseen
+        self.key = key  # None: not limited, passes unseen; or there are several (`columns`)
         self.count = count
         self.messages = messages  # of each; more than 1 for a RocketMQ batch
         self.size = size  # bytes of each, as on the wire
@@ -64,3 +65,33 @@ class Request:
         self.unfit: i64 = FIT  # refused for what it is, however long it waits; else FIT
         self.shadow_refused: i64 = 0  # how many of `count` a rule in shadow mode would have refused
         self.bypassed = False  # passed without a verdict: limiter busy or failed
+        # Where it is of several keys and costs, `count` messages in all, and passes as a whole or is cut into its pieces:
+        self.columns: Columns | None = None  # then `key` is None, and `size` says nothing
+        self.pieces: list[Request] | None = None  # once it was cut: they have the verdicts
+        self.judged: i64 = 0  # how many of them the judge has come to, where it failed
+
+    def cut(self) -> list[Request]:
+        """The requests it is made of, in order; from now on they are its `pieces`."""
+        pieces = self.make_pieces()
+        self.pieces = pieces
+        return pieces
+
+    def make_pieces(self) -> list[Request]:
+        """The requests that one with `columns` is made of, in order, without a verdict."""
+        raise NotImplementedError
+
+
+def in_pieces(requests: list[Request]) -> list[Request]:
+    """`requests`, with its pieces in place of each that was cut; the same list where none was."""
+    for request in requests:
+        if request.pieces is not None:
+            break
+    else:
+        return requests
+    found: list[Request] = []
+    for request in requests:
+        if request.pieces is None:
+            found.append(request)
+        else:
+            found.extend(request.pieces)
+    return found

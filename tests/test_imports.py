@@ -50,7 +50,8 @@ algorithms topics credit
 leases rules bypass quota_snapshot units
 fair_share new_names
 buckets
-keys in_flight reservation
+keys recent_keys in_flight reservation
+columns
 request
 decisions executor
 limit_state
@@ -85,6 +86,7 @@ RANKS = {
 PAIRS = {
     ("admin.context", "admin.http.routing"): "a route names its handler, which takes the context of one request to that route",
     ("admin.http.exchange", "admin.http.server"): "the server answers what an exchange reads",
+    ("limiter.keys", "limiter.recent_keys"): "an origin has the keys that it has used lately",
 }
 OUTER_RING = (
     "app.py",

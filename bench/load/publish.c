@@ -1,12 +1,13 @@
 /*
- * publish PORT CONNECTIONS SECONDS BODY WINDOW KEY acked|nacked [KEY acked|nacked]: AMQP publishes with confirms to amq.topic, at most WINDOW
+ * publish PORT CONNECTIONS SECONDS BODY|traffic WINDOW KEY acked|nacked [KEY acked|nacked]: AMQP publishes with confirms to amq.topic, at most WINDOW
  * of them unconfirmed on each connection, for that many seconds. Every publish must be confirmed exactly once, and as the word after its
- * routing key says; of two keys each connection takes one in turn.
+ * routing key says; of two keys each connection takes one in turn. With traffic as it is KEY does not matter.
  * Prints "ready" once connected, and begins after a line on its standard input, until whose end the connections stay open.
  * Then prints {"messages": n, "seconds": s}, with WINDOW 1 also "p50_us", "p99_us" and "p999_us" from publish to confirm.
  */
 #include "amqp_client.h"
 #include "latency.h"
+#include "traffic.h"
 
 #define MAX_CONNECTIONS 1024
 #define MAX_WINDOW 1024
@@ -89,18 +90,19 @@ static void take(struct connection *connection)
 int main(int count, char **words)
 {
     if ((count != 8 && count != 10) || atoi(words[2]) > MAX_CONNECTIONS || atoi(words[5]) > MAX_WINDOW) {
-        fprintf(stderr, "publish PORT CONNECTIONS SECONDS BODY WINDOW KEY acked|nacked [KEY acked|nacked]\n");
+        fprintf(stderr, "publish PORT CONNECTIONS SECONDS BODY|traffic WINDOW KEY acked|nacked [KEY acked|nacked]\n");
         return 2;
     }
     int total = atoi(words[2]), poll = epoll_create1(0);
     double limit = atof(words[3]);
-    size_t body = (size_t)atoi(words[4]);
+    int traffic = strcmp(words[4], TRAFFIC) == 0;
+    size_t body = traffic ? MOST_BODY : (size_t)atoi(words[4]);
     window = (size_t)atoi(words[5]);
     keys = count == 10 ? 2 : 1;
     for (uint64_t i = 0; i < keys; i++) wanted[i] = strcmp(words[7 + 2 * i], "acked") == 0 ? BASIC_ACK : BASIC_NACK;
     batch = malloc(2 * window * (body + 1024));
     for (size_t i = 0; i < 2 * window; i++)
-        starts[i + 1] = starts[i] + amqp_publish(batch + starts[i], "amq.topic", words[6 + 2 * (i % keys)], body);
+        starts[i + 1] = starts[i] + (traffic ? traffic_publish(batch + starts[i], "amq.topic") : amqp_publish(batch + starts[i], "amq.topic", words[6 + 2 * (i % keys)], body));
     for (int i = 0; i < total; i++) {
         connections[i] = calloc(1, sizeof *connections[i]);
         int fd = connections[i]->fd = connect_to(words[1]);

@@ -1,5 +1,5 @@
 /*
- * stream PORT rocketmq|amqp|rabbitmq SECONDS BODY [CONNECTIONS]: messages as fast as they are taken, without waiting for answers (RocketMQ:
+ * stream PORT rocketmq|amqp|rabbitmq SECONDS BODY|traffic [CONNECTIONS]: messages as fast as they are taken, without waiting for answers (RocketMQ:
  * one-way sends; AMQP: a channel without confirms), each connection in a process of its own. At the end each makes sure that everything
  * has arrived: it closes its sending side and waits until the sink has told that it got every byte; RabbitMQ itself, which cannot tell, has
  * seen all messages of a channel when it answers the channel's close.
@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 
 #include "amqp_client.h"
+#include "traffic.h"
 
 #define BATCH (512 * 1024)
 
@@ -41,8 +42,10 @@ static struct result stream(const char *port, const char *protocol, double limit
     uint64_t in_batch = 0, batches = 0;
     size_t size = 0, unused;
     while (size < BATCH) {
-        size += rocketmq ? rocketmq_send(batch + size, "bench_stream", OPAQUE_LEAST + (uint32_t)in_batch, 1, body, &unused)
-                         : amqp_publish(batch + size, exchange, "bench.stream", body);
+        char *end = batch + size;
+        uint32_t opaque = OPAQUE_LEAST + (uint32_t)in_batch;
+        if (body == 0) size += rocketmq ? traffic_send(end, opaque, 1, &unused) : traffic_publish(end, exchange);
+        else size += rocketmq ? rocketmq_send(end, "bench_stream", opaque, 1, body, &unused) : amqp_publish(end, exchange, "bench.stream", body);
         in_batch++;
     }
     int fd = connect_to(port);
@@ -73,11 +76,11 @@ static struct result stream(const char *port, const char *protocol, double limit
 int main(int count, char **words)
 {
     if (count != 5 && count != 6) {
-        fprintf(stderr, "stream PORT rocketmq|amqp|rabbitmq SECONDS BODY [CONNECTIONS]\n");
+        fprintf(stderr, "stream PORT rocketmq|amqp|rabbitmq SECONDS BODY|traffic [CONNECTIONS]\n");
         return 2;
     }
     int connections = count == 6 ? atoi(words[5]) : 1, ends[2], begin[2], status;
-    size_t body = (size_t)atoi(words[4]);
+    size_t body = strcmp(words[4], TRAFFIC) == 0 ? 0 : (size_t)atoi(words[4]); /* 0: as it is */
     if (body > 65536) fail("a body over 64 KiB");
     if (pipe(ends) < 0 || pipe(begin) < 0) fail("pipe");
     for (int i = 0; i < connections; i++) {

@@ -6,6 +6,7 @@ session go to the thread of its number.
 
 from __future__ import annotations
 
+from gateway.pipeline.parts import pieces_of
 from gateway.pipeline.pipeline import Batch
 from gateway.session.session import Session
 from limiter.executor import Submission
@@ -32,7 +33,7 @@ def split_by_session(submission: Submission, threads: int) -> list[Submission]:
 def unjudged_messages(batch: Batch) -> int:
     """How many messages of the batch passed without a verdict."""
     messages = 0
-    for request in batch.requests:
+    for request in pieces_of(batch.requests):
         if request.bypassed:
             messages += request.count * request.messages
     return messages

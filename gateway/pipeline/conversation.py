@@ -78,6 +78,9 @@ class Conversation:
         """
         raise NotImplementedError
 
+    def mix_requests(self) -> None:
+        """From now on `decode` may give requests of several keys as one part (`Request.columns`)."""
+
     def admit(self, part: Part) -> None:
         """Let `part` go on: append it to `outbox`, unless its ordering key is held (then it waits) or it continues a refused one."""
         raise NotImplementedError

@@ -165,3 +165,29 @@ class Part(Request):
         kind = ("plain", "request", "body")[self.kind]
         passed = f"{self.passed}/{self.count} x {self.messages} {self.key}"
         return f"<Part {kind} ordering_key={self.ordering_key} [{self.start}:{self.end}] {passed}>"
+
+
+def cut_all(parts: list[Part]) -> list[Part]:
+    """`parts`, with its pieces in place of each that is of several keys (`Request.columns`); the same list where none is."""
+    for part in parts:
+        if part.columns is not None and part.pieces is None:
+            part.cut()
+    return pieces_of(parts)
+
+
+def pieces_of(parts: list[Part]) -> list[Part]:
+    """As `limiter.request.in_pieces`."""
+    for part in parts:
+        if part.pieces is not None:
+            break
+    else:
+        return parts
+    found: list[Part] = []
+    for part in parts:
+        if part.pieces is None:
+            found.append(part)
+        else:
+            for piece in part.pieces:
+                assert isinstance(piece, Part)
+                found.append(piece)
+    return found

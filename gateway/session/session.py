@@ -24,7 +24,7 @@ from gateway.pipeline.deliveries import LimitDeliveries
 from gateway.pipeline.handlers.decode import Decode
 from gateway.pipeline.handlers.forward import Forward
 from gateway.pipeline.message_spans import MessageSpans
-from gateway.pipeline.parts import REQUEST, Part
+from gateway.pipeline.parts import REQUEST, Part, pieces_of
 from gateway.pipeline.pipeline import Batch, Pipeline
 from gateway.pipeline.reports import ROOM
 from gateway.session.broker_flow import FlowWatch
@@ -391,7 +391,7 @@ class Session:
 
     def give_up(self, batch: Batch) -> None:
         """The judge has looked at `batch` after this session was over, or has failed on it: what passed goes nowhere."""
-        for part in batch.requests:
+        for part in pieces_of(batch.requests):
             part.release_slots(self.reports.endings)
         self._release_all_slots()
 
@@ -489,8 +489,16 @@ class Session:
 
     def abandon(self, parts: list[Part]) -> None:
         """Count the messages of `parts` as abandoned."""
-        for part in parts:
+        for part in pieces_of(parts):
             key = part.key
+            if part.columns is not None:  # the judge may have it at this moment: it is not cut here
+                for of_key in part.columns.sums:
+                    self.shared.accounts.tally_of(of_key.key).abandoned += of_key.count
+                if self.spans is not None:
+                    for piece in part.make_pieces():
+                        assert isinstance(piece, Part)
+                        self.spans.give_up(piece)
+                continue
             part.release_slots(self.reports.endings)
             self.conversation.lines.end_wait(part)  # the judge had it
             if part.kind == REQUEST and key is not None:

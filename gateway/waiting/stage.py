@@ -13,7 +13,7 @@ from gateway.pipeline.actions.spool import expire, spooling_bucket
 from gateway.pipeline.actions.table import apply_action
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.message_spans import MessageSpans
-from gateway.pipeline.parts import POSTPONED, REQUEST, Part
+from gateway.pipeline.parts import POSTPONED, REQUEST, Part, pieces_of
 from gateway.pipeline.pipeline import Batch, Handler
 from limiter.credit import Credit
 from limiter.keys import Key
@@ -49,6 +49,7 @@ class Wait(Handler):
         handled = 0
         passed: Part | None = None  # the last that did
         passing: set[Key | None] | None = None  # keys of which something passes; made for the first that is refused
+        batch.parts = pieces_of(batch.parts)
         for part in batch.parts:
             if part.kind != REQUEST or part.paid:
                 conversation.admit(part)
@@ -77,7 +78,7 @@ class Wait(Handler):
                     self._end_hold(passed, now)
                 conversation.admit(passed)
             if passing is None:
-                passing = {each.key for each in batch.parts if each.passed > 0}
+                passing = passing_keys(batch.parts)
             if passed is not None:
                 passing.add(passed.key)
             lines = self.lines
@@ -183,9 +184,24 @@ class Wait(Handler):
         self.refusals.add(part.count * part.messages, now)
 
     def _count_shadow_and_bypass(self, part: Part) -> None:
+        if part.columns is not None:  # nothing in shadow mode goes in columns
+            for of_key in part.columns.sums:
+                self.accounts.tally_of(of_key.key).bypassed += of_key.count
+            return
         key = part.key
         assert key is not None
         tally = self.accounts.tally_of(key)
         if part.bypassed:
             tally.bypassed += part.count * part.messages
         tally.shadow_refused += part.shadow_refused * part.messages
+
+
+def passing_keys(parts: list[Part]) -> set[Key | None]:
+    """The keys of which something passes."""
+    found: set[Key | None] = set()
+    for part in parts:
+        if part.passed > 0:
+            found.add(part.key)
+            if part.columns is not None:
+                found.update(of_key.key for of_key in part.columns.sums)
+    return found

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import i64
+
 from limiter.buckets.breaker import Breaker
 from limiter.buckets.candidate import Candidate, next_candidate
 from limiter.buckets.factory import ALONE, BucketFactory, lessee_of
@@ -44,6 +46,8 @@ class Bucket:
         "admitted",
         "admitted_bytes",
         "algorithm",
+        "asked",
+        "asked_bytes",
         "breaker",
         "candidate",
         "contended_at",
@@ -87,6 +91,8 @@ class Bucket:
         self.touched = now
         self.admitted = 0  # messages
         self.admitted_bytes = 0
+        self.asked: i64 = 0  # messages, and bytes, that columns ask of it while they are judged (`limiter.decisions.columns`)
+        self.asked_bytes: i64 = 0
         self.over_limit = 0  # messages that found it used up, each once, whatever became of them
         self.shadow_refused = 0
         self.held = 0  # messages that waited for this limit; counted by the loop, as the next

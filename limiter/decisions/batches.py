@@ -18,6 +18,7 @@ from mypy_extensions import i64
 from limiter.buckets.bucket import IN_USE
 from limiter.buckets.ledger import TOUCH_NS
 from limiter.decisions.caps import is_cap, share_of_cap
+from limiter.decisions.columns import pass_columns
 from limiter.decisions.in_force import InForce
 from limiter.decisions.runs import pass_run, refuse_run
 from limiter.decisions.single import Verdicts
@@ -46,22 +47,38 @@ class Decisions:
 
     def decide(self, requests: list[Request], now: int) -> None:
         """Write the verdict into each request, in order. `now` is monotonic nanoseconds. Thread safe. Raises UnjudgedError."""
-        at: i64 = 0
         self.lock.acquire()
         try:
             if self._finished:
                 self.give_back()
             in_force = self._in_force
-            checks = self.verdicts.checks
             if in_force.latest is not in_force.rules:
                 in_force.adopt(now)
             self.judged_at = now
             if self._owed:
                 self._charge(now)
-            generation = in_force.generation
-            end: i64 = len(requests)
+            self._decide_each(requests, now)
+        except UnjudgedError:
+            raise
+        except BaseException as error:
+            raise UnjudgedError(0) from error
+        finally:
+            self.lock.release()
+
+    def _decide_each(self, requests: list[Request], now: int) -> None:
+        in_force = self._in_force
+        checks = self.verdicts.checks
+        generation = in_force.generation
+        at: i64 = 0
+        end: i64 = len(requests)
+        try:
             while at < end:
                 request = requests[at]
+                if request.columns is not None:
+                    if not pass_columns(request, request.columns, in_force, checks, now):
+                        self._decide_pieces(request, now)
+                    at += 1
+                    continue
                 key = request.key
                 if key is not None:
                     if key.generation != generation:
@@ -84,8 +101,15 @@ class Decisions:
         except BaseException as error:
             self._end_turn(requests[at:])
             raise UnjudgedError(at) from error
-        finally:
-            self.lock.release()
+
+    def _decide_pieces(self, request: Request, now: int) -> None:
+        """Not all of `request` fits: each of its pieces for itself."""
+        pieces = request.cut()
+        try:
+            self._decide_each(pieces, now)
+        except UnjudgedError as error:
+            request.judged = error.at
+            raise (error.__cause__ or error) from None
 
     def _decide_one(self, request: Request, key: Key | None, now: int) -> None:
         request.wait_ns = 0

@@ -239,6 +239,7 @@ class Origins:
     def _forget_keys(self, origin: Origin) -> None:
         self._count -= len(origin.keys)
         origin.keys.clear()
+        origin.recent = None
         origin.order.clear()
         origin.groups.clear()
         origin.together.clear()

@@ -141,9 +141,15 @@ class Decode(Handler):
         window = now // WINDOW_NS
         for part in parts:
             if part.kind == REQUEST:
+                messages += part.count if part.messages <= 1 else part.count * part.messages
+                if part.columns is not None:
+                    for of_key in part.columns.sums:
+                        if not of_key.key.dirty:
+                            self.accounts.note(of_key.key)
+                        of_key.key.tally.receive(of_key.count, window)
+                    continue
                 key = part.key
                 assert key is not None
-                messages += part.count if part.messages <= 1 else part.count * part.messages
                 if not key.dirty:
                     self.accounts.note(key)
                 key.tally.receive(part.count * part.messages, window)
@@ -154,6 +160,8 @@ class Decode(Handler):
     def _look_for_publishes(self, parts: list[Part]) -> None:
         for part in parts:
             key = part.key
+            if part.columns is not None:
+                key = part.columns.sums[0].key
             if part.kind == REQUEST and key is not None and key.operation == PRODUCE and not key.text.startswith(RETRY_PREFIX):
                 self.publishes = True
                 return

@@ -13,6 +13,7 @@ from gateway.pipeline.parts import REQUEST
 from gateway.pipeline.pipeline import Batch, Handler
 from gateway.transport.channel import Channel
 from gateway.transport.channel_states import WRITE_FAILED
+from limiter.columns import Columns
 from limiter.credit import Credit
 
 
@@ -42,20 +43,23 @@ class Forward(Handler):
         end = start
         for part in outbox:
             if part.kind == REQUEST:
-                key = part.key
-                assert key is not None
                 count = part.count
                 each = part.messages
                 messages += count if each <= 1 else count * each
-                tally = key.tally
-                tally.messages += count * each
-                tally.bytes += count * part.size
-                if not key.dirty:
-                    self.accounts.note(key)
-                if part.copies is not None:
-                    tally.copies += count * len(part.copies)
-                if part.flight is not None:
-                    part.flight.since = batch.now
+                if part.columns is not None:
+                    self._count_columns(part.columns)
+                else:
+                    key = part.key
+                    assert key is not None
+                    tally = key.tally
+                    tally.messages += count * each
+                    tally.bytes += count * part.size
+                    if not key.dirty:
+                        self.accounts.note(key)
+                    if part.copies is not None:
+                        tally.copies += count * len(part.copies)
+                    if part.flight is not None:
+                        part.flight.since = batch.now
             if part.data is data and part.start == end:
                 end = part.end
             else:
@@ -79,6 +83,15 @@ class Forward(Handler):
                 self.marks.append((upstream.queued, messages))
             self.unsent += messages
         return True
+
+    def _count_columns(self, columns: Columns) -> None:
+        for of_key in columns.sums:
+            key = of_key.key
+            tally = key.tally
+            tally.messages += of_key.count
+            tally.bytes += of_key.size
+            if not key.dirty:
+                self.accounts.note(key)
 
     def acknowledge(self, now: int) -> None:
         """Grant credit for what the broker's socket has taken since the last call."""

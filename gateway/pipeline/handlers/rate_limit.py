@@ -8,7 +8,7 @@ something paged is not judged before its turn (`Lines.mark_unjudged`).
 from __future__ import annotations
 
 from gateway.pipeline.conversation import Conversation
-from gateway.pipeline.parts import REQUEST
+from gateway.pipeline.parts import REQUEST, cut_all
 from gateway.pipeline.pipeline import Batch, Handler
 
 
@@ -21,6 +21,7 @@ class RateLimit(Handler):
     def carry(self, batch: Batch) -> bool:
         parts = batch.parts
         if self.lines.has_paged:
+            parts = batch.parts = cut_all(parts)
             self.lines.mark_unjudged(parts, batch.now)
         asking = 0
         for part in parts:

@@ -82,6 +82,9 @@ class AmqpConversation(Conversation):
         self.heartbeat_ns = self.handshake.heartbeat_ns
         return position
 
+    def mix_requests(self) -> None:
+        self.client_stream.publishes.mixing.begun = True
+
     def admit(self, part: Part) -> None:
         self.settling.admit(part)
 
@@ -342,7 +345,6 @@ class AmqpConversation(Conversation):
         publishes = self.client_stream.publishes
         if publishes.origin is not None:
             publishes.origin = self.context.judge.own(publishes.origin, self.context.connection)
-            publishes.forget_names()
             self.deliveries.consumers.move(publishes.origin)
             self.deliveries.requeues.move()
 

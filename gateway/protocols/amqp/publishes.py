@@ -3,7 +3,7 @@
 Two speeds. `run` is the tight loop for a stream of publishes on one channel, each whole in the buffer: one part grows while key and
 size stay the same. A publish that is the same as the one before it, up to its body, needs no other look than that: all that was found
 about the former holds for it. Where only the content header differs, its names need none. Else it costs two dozen reads of octets, and its
-key is looked for among the few that were met lately: a slice and its hash for the dictionary of all keys cost an eighth of such a publish.
+key is looked for among those that were met lately (`limiter.recent_keys`).
 Anything unusual ends the run, and `one` looks at that publish with all care: a body in many frames or still on its way, a header that is
 not there yet, names that do not fit, copies in its headers (`copies.py`).
 """
@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from librt.strings import read_i64_be
+from librt.strings import read_i64_be, read_i64_le
 from mypy_extensions import i64
 
+from gateway.build import build
 from gateway.pipeline.context import ConversationContext
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import PLAIN, REQUEST, Part
@@ -39,13 +40,16 @@ from gateway.protocols.amqp.frames import (
     over_frame_limit,
 )
 from gateway.protocols.amqp.handshake import Handshake
-from gateway.protocols.octets import alike, begins, u16, u32, u64
+from gateway.protocols.amqp.mixed_publishes import MixedPublishes, Mixing
+from gateway.protocols.octets import alike, u16, u32, u64
+from limiter.columns import Columns
 from limiter.keys import Key, Origin
+from limiter.recent_keys import RecentKeys
 from limiter.topics import amqp_topic
 
 SMALL_BODY_BYTES: Final = 4096  # a publish with a body up to this size waits for it: a guess, a few dozen messages per read
 
-MAX_RECENT_NAMES: Final = 16  # per connection that publishes to several topics; 8 KiB at most; a power of two: a guess
+COMPILED: Final = build().kind == "compiled"  # else the dictionary of all keys is quicker than a hash of one's own
 
 MAX_BODY_BYTES: Final = 1 << 62  # what adds up without overflow when compiled; no broker takes more than 512 MiB
 
@@ -61,10 +65,9 @@ class Publishes:
         self.context = context
         self.handshake = handshake
         self.origin: Origin | None = None  # known from connection.open on
-        self._recent_names: list[bytes] = []  # met lately, each in the slot that its last octets name; empty until there are two
-        self._recent_keys: list[Key | None] = []  # of those names
         self.room: i64 = 0
         self.need = 0
+        self.mixing = Mixing()
 
     def run(self, data: bytes, pos: i64, end: i64, channel: AmqpChannel, parts: list[Part]) -> i64:
         """As many publishes of `channel` as lie whole, one behind the other, from `pos` on; returns where that ends (or `pos`)."""
@@ -74,7 +77,10 @@ class Publishes:
         channel_id: i64 = channel.number
         limit: i64 = self.handshake.limit
         room: i64 = self.room
-        part: Part | None = None
+        mixes = self.mixing.begin_run()
+        columns: Columns | None = None  # of what is before `begin`
+        begin: i64 = pos  # of publishes alike
+        start: i64 = pos
         key: Key | None = None
         size: i64 = -1
         count: i64 = 0
@@ -85,7 +91,10 @@ class Publishes:
         while room > 0 and pos + 39 <= end:  # 17 for the shortest publish, 22 for the shortest header
             known: i64 = 0  # bytes that are the same as in the publish before
             if method > 0 and pos + whole <= end:
-                known = alike(data, before, pos, ahead)
+                known = ahead
+                if read_i64_le(data, before + ahead - 8) != read_i64_le(data, pos + ahead - 8):  # the sizes of bodies differ, mostly
+                    known = method
+                known = alike(data, before, pos, known)
                 if known == ahead and data[pos + whole - 1] == END:
                     count += 1
                     room -= 1
@@ -125,20 +134,19 @@ class Publishes:
                     or data[stop - 1] != END
                 ):
                     break
-            if names > 0:
-                other = self._key(origin, data, pos + 13, names)
-                if other is not key:
-                    key = other
-                    size = -1
-            if size != body_size:
-                if part is not None:
-                    part.end = pos
-                    part.count = count
+            other = key if names == 0 else self._key(origin, data, pos + 13, names)
+            if other is not key or size != body_size:
+                if key is not None:
+                    if mixes:
+                        if columns is None:
+                            columns = Columns(room + count)
+                        columns.add(key, count, size)
+                    else:
+                        self._add_part(channel, data, begin, pos, key, count, size, parts)
+                key = other
                 size = body_size
+                begin = pos
                 count = 0
-                part = Part(REQUEST, channel_id, data, pos, pos, key, 0, 1, body_size)
-                part.unanswered = channel.confirms is None
-                parts.append(part)
             count += 1
             room -= 1
             before = pos
@@ -148,11 +156,24 @@ class Publishes:
             if body_size:
                 ahead += 7  # where the body's frame says how long it is
             pos = stop
-        if part is not None:
-            part.end = pos
-            part.count = count
+        if key is not None:
+            if columns is not None:
+                columns.add(key, count, size)
+                columns.close()
+                mixed = MixedPublishes(channel.number, data, start, pos, columns, self.room - room, self.mixing)
+                mixed.unanswered = channel.confirms is None
+                parts.append(mixed)
+            else:
+                self._add_part(channel, data, begin, pos, key, count, size, parts)
         self.room = room
         return pos
+
+    def _add_part(
+        self, channel: AmqpChannel, data: bytes, begin: i64, end: i64, key: Key, count: i64, size: i64, parts: list[Part]
+    ) -> None:
+        part = Part(REQUEST, channel.number, data, begin, end, key, count, 1, size)
+        part.unanswered = channel.confirms is None
+        parts.append(part)
 
     def one(self, data: bytes, pos: i64, stop: i64, end: i64, channel: AmqpChannel, parts: list[Part]) -> i64:
         """The publish at `pos`, its method frame whole (up to `stop`), the rest perhaps not. Returns `pos` when it must wait (`need`)."""
@@ -222,28 +243,21 @@ class Publishes:
 
     def _key(self, origin: Origin, data: bytes, start: i64, end: i64) -> Key:
         """The key for exlen|exchange|rklen|routing key, which is `data[start:end]`."""
-        last: i64 = u32(data, end - 4)  # names of topics differ in their last octets, if anywhere: orders-1, orders-2
-        slot: i64 = (last ^ last >> 8 ^ last >> 16) & (MAX_RECENT_NAMES - 1)
-        names = self._recent_names
-        if names:
-            met = names[slot]
-            if len(met) == end - start and begins(data, start, met):
-                known = self._recent_keys[slot]
-                if known is not None:
-                    return known
+        recent = origin.recent
+        if recent is not None:
+            met = recent.find(data, start, end)
+            if met is not None:
+                return met
         raw = data[start:end]
         key = origin.keys.get(raw)
         if key is None:
             key = self._new_key(origin, raw)
             if key.unnamed:
                 return key
-        if not names:
-            if len(origin.keys) == 1:
-                return key
-            names = self._recent_names = [b""] * MAX_RECENT_NAMES
-            self._recent_keys = [None] * MAX_RECENT_NAMES
-        names[slot] = raw
-        self._recent_keys[slot] = key
+        if recent is not None:
+            recent.note(raw, key)
+        elif COMPILED and len(origin.keys) > 1:
+            origin.recent = RecentKeys()
         return key
 
     def find_copies(self, part: Part) -> None:
@@ -273,11 +287,6 @@ class Publishes:
             return None
         names: i64 = 14 + publish[13]
         return self._key(origin, publish, 13, names + publish[names] + 1)
-
-    def forget_names(self) -> None:
-        """Other rules are in force: names may have other keys now."""
-        self._recent_names = []
-        self._recent_keys = []
 
     def _new_key(self, origin: Origin, raw: bytes) -> Key:
         """The key for exlen|exchange|rklen|routing key, which this origin has not met (or has forgotten)."""

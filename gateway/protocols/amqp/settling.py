@@ -82,6 +82,9 @@ class Settling:
 
     def admit(self, part: Part) -> None:
         channel = self.channels.get(part.ordering_key)
+        if part.columns is not None and (channel is None or not self._is_plain(channel)):
+            self._admit_pieces(part)
+            return
         if part.reservation is not None:  # a basic.get that has passed
             part.kind = PLAIN
         elif isinstance(part, CostlyMethod):
@@ -97,6 +100,22 @@ class Settling:
         else:
             self.held_parts.admit(part)
             self._look_for_late_loss(channel)
+
+    def _is_plain(self, channel: AmqpChannel) -> bool:
+        """Whether whatever passes on `channel` goes on as it is."""
+        return (
+            channel.settled_state == PASSING
+            and channel.gateway_close == NO_CLOSE
+            and (not self.held_parts.by_name or channel.line.idle())
+            and not self.deliveries.leaving.exclusive.gone
+        )
+
+    def _admit_pieces(self, part: Part) -> None:
+        """All of `part` has passed, but its channel is not plain."""
+        for piece in part.cut():
+            assert isinstance(piece, Part)
+            piece.passed = piece.count
+            self.admit(piece)
 
     def refuse(self, part: Part) -> int:
         if part.ordering_key < 0:

@@ -107,14 +107,14 @@ def without_takes(forwarded: bytes, said: bytes) -> bytes:
 
 
 def amqp_client(data: bytes) -> None:
-    """The client's bytes: from the first on, or behind an open connection. Limits on some routing keys."""
+    """The client's bytes: from the first on, or behind an open connection. Limits on some routing keys. Publishes go mixed and apart."""
     if not data:
         return
     start = CLIENT_SAID if data[0] & 1 else b""
     said = data[1:] + amqp.HEARTBEAT  # or whether the last 7 bytes are looked at would depend on the cut
     outcomes = []
     for how in (0, 1, 2 + data[0]):
-        talk = Talk("amqp", RULES["reject"], RULES["delay"])
+        talk = Talk("amqp", RULES["reject"], RULES["delay"], mixes=how != 1)  # byte by byte none are
         if start:
             talk.client(start)
             talk.broker(BROKER_OPENS)

@@ -14,11 +14,7 @@ from limiter.keys import Key
 from limiter.request import Request
 from limiter.reservation import Reservation
 from support.models.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, key_of
-
-BEGIN = 50 * SECOND
-MS = SECOND // 1000
-BESIDE = Rule("beside", per="vhost", limit=Limit(messages=Rate(10**15)), mode="shadow")  # never refuses; its keys do not go in runs
-TOPICS = ("orders", "bills", "mail")
+from support.models.twice import BEGIN, BESIDE, MS, TOPICS, counts, rules_of, some_levels
 
 
 @dataclass(frozen=True)
@@ -74,24 +70,6 @@ def verdict(request: Request) -> tuple[object, ...]:
     return request.passed, request.wait_ns, named, request.shadow_refused, request.bypassed, request.unfit
 
 
-def counts(judge: Judge, now: int) -> list[tuple[object, ...]]:
-    """What there is to say of each level."""
-    told = ("per", "thing", "fill", "wait_ns", "breaker", "admitted", "admitted_bytes", "over_limit", "last_refused_at")
-    found = [tuple(getattr(state, name) for name in told) for state in judge.states(now) if state.per != BESIDE.per]
-    return sorted(found, key=repr)
-
-
-some_rates = st.none() | st.builds(
-    Rate, st.sampled_from([0, 1, 3, 50, 1000, 2_000_003, 7_000_000_001, 10**14 + 1]), st.sampled_from([SECOND, 7 * SECOND])
-)
-some_limits = st.builds(Limit, messages=some_rates, bytes=some_rates, messages_burst=st.none() | st.integers(1, 40)).filter(
-    lambda limit: not limit.limits_nothing()
-)
-some_levels = st.dictionaries(
-    st.sampled_from(["topic", "client", "user", "listener"]),
-    st.tuples(some_limits, st.sampled_from([0, SECOND // 100, SECOND])),
-    min_size=1,
-)
 numbers = st.integers(0, 5) | st.sampled_from([1, 1, 1, 30])
 sizes = st.sampled_from([200, 200, 0, 1, 999, NATIVE_BELOW - 1, NATIVE_BELOW, 2**31, 2**62 - 1, 2**62, 2**63 - 1])
 one_asked = st.builds(
@@ -115,14 +93,6 @@ some_batches = st.lists(
     min_size=1,
     max_size=6,
 )
-
-
-def rules_of(levels: dict[str, tuple[Limit, int]], *, protects: bool, largest: int | None) -> list[Rule]:
-    rules = [
-        Rule(per, per=per, limit=limit, open_for_ns=0 if per == "listener" else open_for_ns, max_message_size=largest)
-        for per, (limit, open_for_ns) in levels.items()
-    ]
-    return [*rules, Rule("mine", Match(topic=TOPICS[0]), limit=Limit(messages=Rate(70)), protected=True)] if protects else rules
 
 
 @settings(max_examples=150, deadline=None)

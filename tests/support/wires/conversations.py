@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gateway.pipeline.actions.spool import expire
 from gateway.pipeline.actions.table import apply_action
 from gateway.pipeline.context import ConversationContext
-from gateway.pipeline.parts import EXPIRED, POSTPONED, REQUEST
+from gateway.pipeline.parts import EXPIRED, POSTPONED, REQUEST, cut_all, pieces_of
 from gateway.pipeline.routes import Routes
 from gateway.protocols import PROTOCOLS
 from gateway.waiting.disk.queue import PagedQueue
@@ -92,12 +92,15 @@ class Talk:
         room: int = 512,
         routes: Routes | None = None,
         disk: WaitingDisk | None = None,
+        mixes: bool = False,
     ) -> None:
         self.judge = judge or Judge(RuleSet(rules))
         self.conversation: Conversation = PROTOCOLS[protocol].conversation(
             ConversationContext(self.judge, "listener", "10.0.0.7", 40_000, max_frame, hold_bytes, routes=routes or Ports())
         )
         self.disk = self.conversation.context.disk = disk
+        if mixes:
+            self.conversation.mix_requests()
         self.outcomes: Counter[tuple[str, int]] = Counter()  # by action: what became of the parts that it was applied to
         self.room = room
         self.now = 1_000 * SECOND
@@ -155,16 +158,21 @@ class Talk:
         """As `gateway.pipeline.handlers.rate_limit` does."""
         conversation = self.conversation
         for part in parts:
-            if part.kind == REQUEST and part.deadline == 0 and not part.paid:
+            if part.columns is not None:
+                rows = [(part.columns.sums[row & 0xFFFF].key.text, row >> 32, row >> 16 & 0xFFFF) for row in part.columns.rows]
+                for text, size, count in rows:
+                    self.requests.extend([(text, None, 1, size)] * count)
+            elif part.kind == REQUEST and part.deadline == 0 and not part.paid:
                 key = part.key
                 assert key is not None
                 group = None if key.group is None else key.group.decode()
                 self.requests.extend([(key.text, group, part.messages, part.size)] * part.count)
         if conversation.lines.has_paged:
+            parts = cut_all(parts)
             conversation.lines.mark_unjudged(parts, self.now)
         requests: list[Request] = [part for part in parts if part.kind == REQUEST and not part.paid and part.unjudged == 0]
         self.judge.decide(requests, self.now)
-        for part in parts:
+        for part in pieces_of(parts):
             if part.unjudged == POSTPONED:
                 part.unjudged = 0
                 part.deadline = NEVER

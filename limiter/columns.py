@@ -1,0 +1,53 @@
+"""Columns: what the messages of one read ask, as numbers: how many and how much of each key, and each of them in a row.
+
+The naive way makes a request of every message that is not like the one before it. With some dozen topics in turn and bodies that differ
+that is an object for each message, which every station looks at. Here the messages are rows of numbers, and there is one `KeySum` for each
+key among them. The judge looks at the sums (`limiter.decisions.columns`): where all of them fit, every message does, in whatever order they
+came, and nobody needs to know which was which. Only where they do not, the request is cut (`Request.cut`) into those it is made of.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from librt.vecs import append, vec
+from mypy_extensions import i64
+
+from limiter.keys import KeySum
+
+if TYPE_CHECKING:
+    from limiter.keys import Key
+
+MAX_IN_ROW: Final = 0xFFFF  # messages alike in one row, and keys: more than a turn brings
+
+
+class Columns:
+    """Messages in order: rows of messages alike, and the sums of their keys in the order of their first messages."""
+
+    __slots__ = ("rows", "sums")
+
+    def __init__(self, most: i64) -> None:
+        """There will be `most` rows at most."""
+        self.rows = vec[i64](capacity=most)  # bytes of each << 32 | messages << 16 | number of the key's sum
+        self.sums: list[KeySum] = []
+
+    def add(self, key: Key, count: i64, size: i64) -> None:
+        """The next `count` messages, MAX_IN_ROW at most, are of `key`, of `size` bytes each."""
+        sums = self.sums
+        of_key = key.asked
+        if of_key is None or of_key.number >= len(sums) or sums[of_key.number] is not of_key:  # or others' columns were not closed
+            of_key = key.asked = KeySum(key, len(sums), size)
+            sums.append(of_key)
+        of_key.count += count
+        of_key.size += count * size
+        if size > of_key.largest:  # noqa: PLR1730  -- `max` stores where nothing changes
+            of_key.largest = size
+        self.rows = append(self.rows, size << 32 | count << 16 | of_key.number)
+
+    def close(self) -> None:
+        """That was all: the keys are free for others' columns."""
+        for of_key in self.sums:
+            of_key.key.asked = None
+
+    def __repr__(self) -> str:
+        return f"<Columns of {len(self.rows)} rows, {len(self.sums)} keys>"

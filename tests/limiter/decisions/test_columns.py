@@ -1,0 +1,166 @@
+"""Columns: messages of several keys judged by their sums have the verdicts, the buckets and the counts of messages judged one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from limiter.columns import Columns
+from limiter.judge import Judge
+from limiter.keys import Key
+from limiter.limits import SECOND
+from limiter.request import Request, UnjudgedError
+from support.models.asking import Limit, Match, Rate, Rule, RuleSet, key_of
+from support.models.twice import BEGIN, MS, TOPICS, counts, rules_of, some_levels
+
+Message = tuple[int, int]  # topic, bytes
+
+
+class Mixed(Request):
+    """Messages that are asked for together."""
+
+    def __init__(self, keys: list[Key], messages: list[Message]) -> None:
+        super().__init__(None, len(messages), 1, 0)
+        self.columns = Columns(len(messages))
+        self.wait_ns, self.bypassed = 7, True  # of the verdict before
+        self.each = [(keys[topic], size) for topic, size in messages]
+        for key, size in self.each:
+            self.columns.add(key, 1, size)
+        self.columns.close()
+
+    def make_pieces(self) -> list[Request]:
+        return [Request(key, 1, 1, size) for key, size in self.each]
+
+
+class Broken(Mixed):
+    """The judge fails on the second of them, since it looks at the third."""
+
+    def make_pieces(self) -> list[Request]:
+        return [Request(self.each[0][0], 1, 1, 1), Request(self.each[2][0], 1, 1, 1), "no request"]  # type: ignore[list-item]
+
+
+def verdicts(requests: Iterable[Request]) -> list[tuple[object, ...]]:
+    """Of each message. What a rule refuses is told apart by who refused it, and for how long."""
+    found: list[tuple[object, ...]] = []
+    for request in requests:
+        if isinstance(request, Mixed):
+            found += verdicts(request.pieces) if request.pieces else [(1, 0, None, request.bypassed)] * request.passed
+        else:
+            named = None if request.rule is None or request.bucket is None else (request.rule.name, request.bucket.owner_text())
+            found.append((request.passed, request.wait_ns, named, request.bypassed))
+    return found
+
+
+class Twice:
+    """Two judges of the same rules: one is asked for all messages of a read together, one for each."""
+
+    def __init__(self, *rules: Rule) -> None:
+        self.together, self.singly = Judge(RuleSet(rules)), Judge(RuleSet(rules))
+        self.keys = [[key_of(judge, name, user="shop") for name in TOPICS] for judge in (self.together, self.singly)]
+
+    def replace(self, *rules: Rule) -> None:
+        self.together.replace(RuleSet(rules))
+        self.singly.replace(RuleSet(rules))
+
+    def ask(self, messages: list[Message], now: int) -> Mixed:
+        mixed = Mixed(self.keys[0], messages)
+        self.together.decide([mixed], now)
+        apart = [Request(self.keys[1][topic], 1, 1, size) for topic, size in messages]
+        for request in apart:
+            self.singly.decide([request], now)
+        assert verdicts([mixed]) == verdicts(apart)
+        assert self.together.checks() == self.singly.checks()
+        assert counts(self.together, now) == counts(self.singly, now)
+        return mixed
+
+
+messages_of_a_read = st.lists(st.tuples(st.integers(0, 2), st.sampled_from([200, 200, 0, 1, 999])), min_size=1, max_size=25)
+reads = st.lists(
+    st.tuples(
+        st.sampled_from([0, 1, MS, 30 * MS, SECOND, 100 * SECOND, -MS, -3 * SECOND]) | st.integers(0, SECOND),
+        messages_of_a_read,
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(levels=some_levels, other=some_levels, batches=reads, protects=st.booleans(), largest=st.sampled_from([None, None, 200, 999]))
+@example(  # a share's credit in a window is that of its first message
+    levels={"listener": (Limit(bytes=Rate(10_000)), 0)},
+    other={"topic": (Limit(messages=Rate(3)), 0)},
+    batches=[(0, [(0, 999), (1, 1), (0, 1), (2, 0)], False), (MS, [(0, 999)] * 25, False), (SECOND // 10, [(1, 999), (0, 1)] * 4, False)],
+    protects=False,
+    largest=None,
+)
+def test_columns_are_judged_as_one_by_one(
+    levels: dict[str, tuple[Limit, int]],
+    other: dict[str, tuple[Limit, int]],
+    batches: list[tuple[int, list[Message], bool]],
+    protects: bool,
+    largest: int | None,
+) -> None:
+    """Over levels that add up, largest messages, breakers, debts, caps, clocks going back, other rules."""
+    twice = Twice(*rules_of(levels, protects=protects, largest=largest))
+    now = BEGIN
+    for later, messages, swaps in batches:
+        now += later
+        if swaps:
+            levels, other = other, levels
+            twice.replace(*rules_of(levels, protects=protects, largest=None))
+        twice.ask(messages, now)
+
+
+def test_what_fits_passes_whole_and_what_does_not_is_cut() -> None:
+    twice = Twice(
+        Rule("topics", limit=Limit(messages=Rate(10)), open_for_ns=0), Rule("client", per="client", limit=Limit(bytes=Rate(3000)))
+    )
+    assert twice.ask([(0, 100), (1, 100), (0, 100)], BEGIN).pieces is None
+    cut = twice.ask([(0, 100), (1, 100)] * 9, BEGIN)
+    assert cut.pieces is not None
+    assert [piece.passed for piece in cut.pieces] == [1] * 16 + [0, 1]
+    assert twice.ask([(2, 500), (2, 500)], BEGIN).pieces is None
+
+
+def test_the_caps_shares_are_those_of_messages_asked_for_one_by_one() -> None:
+    cap = Rule("cap", per="listener", limit=Limit(messages=Rate(300), bytes=Rate(1_000_000)))
+    twice = Twice(cap)
+    passed = cuts = 0
+    for turn in range(200):
+        messages = [(which, 200 + 300 * (number % 3)) for number in range(9) for which in (0, 1, 2) if number < (1, 2, 9)[which]]
+        mixed = twice.ask(messages[: 4 if turn < 50 else 12], BEGIN + turn * 7 * MS)
+        cuts += mixed.pieces is not None
+        passed += sum(bool(verdict[0]) for verdict in verdicts([mixed]))
+    assert 0 < cuts < 200
+    assert 300 < passed < 900
+
+
+def test_keys_under_no_rule_pass_unseen() -> None:
+    twice = Twice(Rule("mine", Match(topic=TOPICS[0]), limit=Limit(messages=Rate(2))))
+    assert twice.ask([(1, 5), (0, 5), (2, 5)], BEGIN).pieces is None
+    assert twice.together.checks()["ok"] == 1
+
+
+@pytest.mark.parametrize("mode", ["shadow", "enforce"])
+def test_a_rule_that_looks_at_each_message_cuts(mode: str) -> None:
+    twice = Twice(Rule("slow", limit=Limit(messages=Rate(2)), algorithm="pacing" if mode == "enforce" else "token_bucket", mode=mode))
+    assert twice.ask([(1, 5), (0, 5)], BEGIN).pieces is not None
+
+
+def test_where_the_judge_fails_in_the_middle_what_was_judged_keeps_its_verdict() -> None:
+    judge = Judge(RuleSet((Rule("topics", limit=Limit(messages=Rate(1))),)))
+    keys = [key_of(judge, name) for name in TOPICS]
+    mixed = Broken(keys, [(0, 1), (0, 1), (1, 1)])
+    with pytest.raises(UnjudgedError, match="number 0"):
+        judge.decide([mixed], BEGIN)
+    assert mixed.judged == 1
+    assert mixed.pieces is not None
+    assert mixed.pieces[0].passed == 1
+    after = Mixed(keys, [(1, 1), (2, 1)])
+    judge.decide([after], BEGIN)
+    assert after.passed == 2, "nothing was left of what was asked before"

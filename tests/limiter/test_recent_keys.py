@@ -1,0 +1,83 @@
+"""RecentKeys: a name is found again with its own key and no other, however many others there are and wherever they lie."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from limiter.decisions.origins import Origins
+from limiter.keys import Key, Origin
+from limiter.recent_keys import MAX_PLACES, MIN_PLACES, RecentKeys, hashed
+from limiter.rules.rule_set import RuleSet
+from limiter.rules.sender import Sender
+from limiter.topics import amqp_topic
+
+ORIGIN = Origin("amqp", Sender("here", "10.0.0.7", "shop"), b"/")
+
+
+def key_of(name: bytes) -> Key:
+    return Key(ORIGIN, amqp_topic(b"/", b"", name), None, "produce")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    names=st.lists(
+        st.binary(min_size=1, max_size=40) | st.integers(0, 3000).map(lambda number: b"orders-%d.created" % number), max_size=200
+    ),
+    before=st.binary(max_size=9),
+    after=st.binary(max_size=9),
+)
+def test_a_name_has_its_own_key_or_none(names: list[bytes], before: bytes, after: bytes) -> None:
+    recent = RecentKeys()
+    keys = {name: key_of(name) for name in names}
+    found = 0
+    for turn in range(3):
+        for name in names:
+            data = before + name + after
+            key = recent.find(data, len(before), len(before) + len(name))
+            assert key is None or key is keys[name]
+            found += key is not None
+            if key is None:
+                recent.note(name, keys[name])
+                assert recent.find(name, 0, len(name)) is keys[name]
+            if turn == 2 and len(keys) == 1:
+                assert key is not None
+
+
+def test_what_is_used_again_and_again_is_found_though_it_displaces_each_other_at_first() -> None:
+    recent = RecentKeys()
+    names = [b"\x00\x13shop.orders.%02d.new" % number for number in range(50)]
+    missed = []
+    for _ in range(20):
+        misses = 0
+        for name in names:
+            if recent.find(name, 0, len(name)) is None:
+                misses += 1
+                recent.note(name, key_of(name))
+        missed.append(misses)
+    assert missed[0] == 50
+    assert missed[-1] <= 6
+
+
+def test_names_whose_hashes_meet_take_each_others_place_and_cost_no_more_memory() -> None:
+    recent = RecentKeys()
+    wanted = hashed(b"name-0", 0, 6) & (MAX_PLACES - 1)
+    meeting = [
+        name for name in (b"name-%d" % number for number in range(40_000)) if hashed(name, 0, len(name)) & (MAX_PLACES - 1) == wanted
+    ]
+    assert len(meeting) > MIN_PLACES
+    keys = {name: key_of(name) for name in meeting}
+    for _ in range(300):
+        for name in meeting:
+            assert recent.find(name, 0, len(name)) is None
+            recent.note(name, keys[name])
+            assert recent.find(name, 0, len(name)) is keys[name]
+    assert f"/{MAX_PLACES}>" in repr(recent)
+
+
+def test_an_origin_that_forgets_its_keys_forgets_these() -> None:
+    origins = Origins(RuleSet(()), 100)
+    origin = origins.origin("amqp", Sender("here", "10.0.0.7", "shop"), b"/", 0)
+    origin.recent = RecentKeys()
+    origins.release(origin)
+    assert origin.recent is None
