@@ -179,6 +179,10 @@ class Conversation:
 
     # ---- a protocol with heartbeats, or with notices to clients ----------------------------------------------------
 
+    def keep_alive(self) -> bytes:
+        """What keeps the broker from closing a connection whose client is not read, where there are no heartbeats; b"" for nothing."""
+        return b""
+
     def heartbeat(self) -> bytes:
         """A heartbeat for the broker, or b"" where the protocol has none or the bytes sent so far end within a frame."""
         return b""

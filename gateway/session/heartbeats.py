@@ -29,6 +29,7 @@ CLIENT_SILENT: Final = 1
 BROKER_SILENT: Final = 2
 
 LATE_NS: Final = 500_000_000  # that a peer's heartbeat may be late before anything is done about it: two ticks
+UNREAD_NS: Final = 30_000_000_000  # after so long the broker is told something for a client that is not read; as often as clients do
 # Between two ticks; longer means that this process stood still (SIGSTOP, a paused machine), not that a peer was silent
 PAUSE_NS: Final = 1_000_000_000
 
@@ -54,6 +55,8 @@ class Heartbeats:
         """Send the heartbeats that are due; ALIVE, or which side is dead. `reads_…`: whether that side's bytes are read as they come."""
         interval = self.conversation.heartbeat_ns
         if interval >= NEVER:
+            if not reads_client:
+                self._keep_alive(now)
             return ALIVE
         self._update_silence(now, reads_client=reads_client, reads_broker=reads_broker)
         self._send_due(now, interval, reads_client=reads_client)
@@ -108,6 +111,12 @@ class Heartbeats:
         last_sent_at = max(client.sent_at + LATE_NS, self.client_beat_at)
         if client.backlog == 0 and now - last_sent_at >= interval and self._beat(client, conversation.heartbeat_to_client(), now):
             self.client_beat_at = now
+
+    def _keep_alive(self, now: int) -> None:
+        upstream = self.upstream
+        quiet = upstream.backlog == 0 and now - max(upstream.sent_at, self.upstream_beat_at) >= UNREAD_NS
+        if quiet and self._beat(upstream, self.conversation.keep_alive(), now):
+            self.upstream_beat_at = now
 
     def _beat(self, channel: Channel, beat: bytes, now: int) -> bool:
         if not beat:

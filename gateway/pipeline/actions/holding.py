@@ -112,14 +112,14 @@ def wait_until(conversation: Conversation, part: Part, now: int, deadline: int, 
     return True
 
 
-def wait(conversation: Conversation, part: Part, now: int) -> int:
-    """Hold `part` for as long as it takes."""
+def wait(conversation: Conversation, part: Part, now: int, *, expires: bool = False) -> int:
+    """Hold `part` for as long as it takes; one that `expires`, because it was spooled, until it can be given up."""
     key = part.key
     assert key is not None
     part.again = True
     if part.deadline == 0:
         count_held(part)
-    if part.deadline <= now:  # nothing refuses it, so it has none any more
+    if part.deadline <= now and not expires:  # nothing refuses it, so it has none any more
         part.deadline = NEVER
     held = conversation.lines.hold(part, next_turn(conversation, part, now))
     assert held, "a protocol that cannot refuse a request can hold it"

@@ -52,7 +52,7 @@ def expire(conversation: Conversation, part: Part, now: int) -> int:
     if outcome == UNABLE and conversation.drop(part):
         count_outcome(part, DROPPED)
         return DROPPED
-    return wait(conversation, part, now)
+    return wait(conversation, part, now, expires=True)
 
 
 def spooling_bucket(key: Key | None) -> Bucket | None:

@@ -31,7 +31,7 @@ from gateway.protocols.rocketmq.held_sends import HeldSends
 from gateway.protocols.rocketmq.membership import leave_groups
 from gateway.protocols.rocketmq.outstanding import Outstanding
 from gateway.protocols.rocketmq.polls.polls import Polls
-from gateway.protocols.rocketmq.question import QUESTION
+from gateway.protocols.rocketmq.question import QUESTION, STATEMENT
 from gateway.protocols.rocketmq.refusals import (
     FLOW_CONTROL,
     MESSAGE_ILLEGAL,
@@ -298,6 +298,9 @@ class RocketmqConversation(Conversation):
             return b""
         heartbeat, frames.heartbeat = frames.heartbeat, b""
         return leave_groups(heartbeat, frames.language, frames.version)
+
+    def keep_alive(self) -> bytes:
+        return b"" if self.budget.frame_left else STATEMENT
 
     def heartbeat(self) -> bytes:
         """The broker closes a connection on which nothing is said for 120 s, and this one may wait for longer. Any answer shows that it

@@ -29,7 +29,7 @@ PATIENCE_NS: Final = 2_500_000_000  # clients give a request up after 3 s (docs/
 
 
 class HeldSends(Lines):
-    """Those of one connection; lines are named by their keys."""
+    """Those of one connection. A line is named by what is the same of all keys that its sends ever have: live changes bring others."""
 
     def __init__(
         self, context: ConversationContext, budget: HeldBudget, reports: Reports, polls: Polls, forward: Callable[[Part], None]
@@ -43,15 +43,19 @@ class HeldSends(Lines):
     # ---- what a protocol says --------------------------------------------------------------------------------------
 
     def name_of(self, part: Part) -> object:
-        return part.key
+        key = part.key
+        return None if key is None else (key.operation, key.name, key.group, key.origin.user)
 
     def line_of(self, part: Part) -> Line | None:
-        return self.by_name.get(part.key) if self.by_name and isinstance(part, Sends) and not part.streamed else None
+        return self.by_name.get(self.name_of(part)) if self.by_name and isinstance(part, Sends) and not part.streamed else None
 
     def line_for(self, part: Part) -> Line | None:
         if not isinstance(part, Sends) or part.streamed or self.reports.close_reason:
             return None
-        return super().line_for(part)
+        line = super().line_for(part)
+        if line is not None:
+            line.key = part.key
+        return line
 
     def pass_on(self, part: Part) -> None:
         self.forward(part)
@@ -71,7 +75,7 @@ class HeldSends(Lines):
         return isinstance(part, Sends) and part.one_way
 
     def would_overtake(self, part: Part) -> bool:
-        line = self.by_name.get(part.key)
+        line = self.by_name.get(self.name_of(part)) if self.by_name else None
         if not isinstance(part, Sends) or (part.one_way and not part.streamed) or line is None or line.paged is None:
             return False
         if line.parts:  # what it would overtake waits for this
@@ -82,9 +86,7 @@ class HeldSends(Lines):
         return True
 
     def key_of(self, line: Line, data: bytes) -> Key | None:
-        key = line.name
-        assert isinstance(key, Key)
-        return key
+        return line.key
 
     def restore(self, part: Part) -> Part:
         return part if isinstance(part, Sends) else restored(part)  # it may not have left memory
@@ -95,8 +97,7 @@ class HeldSends(Lines):
         return part.rule is None and part.passed == 0
 
     def describe(self, line: Line) -> str:
-        key = line.name
-        return key.text if isinstance(key, Key) else str(key)
+        return str(line.name) if line.key is None else line.key.text
 
     # ---- sends and polls -------------------------------------------------------------------------------------------
 

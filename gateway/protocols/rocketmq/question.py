@@ -15,13 +15,14 @@ from gateway.protocols.question import MAX_ANSWER_BYTES, Question, began_with
 ROUTE: Final = 105  # GET_ROUTEINFO_BY_TOPIC
 NOT_SUPPORTED: Final = 3  # REQUEST_CODE_NOT_SUPPORTED
 RESPONSE: Final = 1  # bit of the flag
+ONE_WAY: Final = 2  # bit of the flag
 OPAQUE: Final = 1
 TOPIC: Final = "sluice-looks-for-a-broker"
 
 
-def _request() -> bytes:
+def _request(flag: int = 0) -> bytes:
     fields = {"topic": TOPIC}
-    header = json.dumps({"code": ROUTE, "extFields": fields, "flag": 0, "language": "JAVA", "opaque": OPAQUE, "version": 317}).encode()
+    header = json.dumps({"code": ROUTE, "extFields": fields, "flag": flag, "language": "JAVA", "opaque": OPAQUE, "version": 317}).encode()
     return struct.pack("!II", 4 + len(header), len(header)) + header
 
 
@@ -53,3 +54,4 @@ def answered(data: bytes) -> bool:
 
 
 QUESTION: Final = Question("a route that nobody has", _request(), answered)
+STATEMENT: Final = _request(ONE_WAY)  # the same without an answer, which might meet a request of the client's

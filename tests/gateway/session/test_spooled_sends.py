@@ -6,6 +6,7 @@ import json
 import socket
 import struct
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -319,3 +320,48 @@ def test_what_is_spooled_goes_on_through_a_drain_until_it_is_released(tmp_path: 
         elapse(wires, disk, 10)
         assert passed + numbers(wires.received(broker)) == list(range(500))
         assert all(is_close_sent(session) for session in sessions.values())
+
+
+def test_a_broker_hears_of_a_client_that_is_not_read_for_its_full_spool(tmp_path: Path) -> None:
+    """RocketMQ closes a connection on which nothing is said for 120 s, and the client's heartbeats lie unread behind its sends."""
+    with spooling(tmp_path, spooled(0), size=60_000) as (wires, disk):
+        client, broker = wires.connect("rocketmq")
+        wires.shared.hold_bytes = 40_000
+        sends = b"".join(map(one_way, range(4000)))
+        client.setblocking(False)
+        with suppress(BlockingIOError):
+            while not wires.session().disk_full():
+                sends = sends[client.send(sends[:5000]) :]
+                wires.run(0.005)
+                work(disk)
+        assert wires.session().withheld()
+        wires.received(broker)
+        elapse(wires, disk, 130)
+        said = [read_json(each) for each in split_frames(wires.received(broker))]
+        assert [(each["code"], each["flag"]) for each in said] == [(105, 2)] * 4, "each 30 s, and none that is answered"
+
+
+@pytest.mark.parametrize("other", ["words", "per connection"])
+def test_what_comes_after_a_live_change_does_not_overtake_what_waits(tmp_path: Path, other: str) -> None:
+    """Some changes give all topics other keys; the order within a topic stays."""
+    rule = spooled(20)
+    words = Rule("words", Match(protocol="amqp", routing_key="a.*"), limit=Limit(messages=Rate(5)), routing_key_words=1)
+    of_connections = Rule("each", Match(protocol="amqp"), per="connection", limit=Limit(messages=Rate(1000)))
+    before = [words] if other == "words" else []
+    with spooling(tmp_path, rule, *before) as (wires, disk):
+        client, broker = wires.connect("rocketmq")
+        say(wires, disk, client, 60)
+        passed = numbers(wires.received(broker))
+        changed = replace(rule, limit=Limit(messages=Rate(21), messages_burst=10))
+        wires.enforce(RuleSet((changed, words if other == "words" else of_connections)))
+        elapse(wires, disk, 0.25)
+        for first in range(60, 90, 10):
+            client.sendall(b"".join(map(one_way, range(first, first + 10))))
+            wires.run()
+            work(disk)
+        client.sendall(send(opaque=1000))
+        wires.run()
+        assert read_response(wires.received(client))["code"] == 215, "it cannot wait so long, and does not overtake either"
+        assert len(wires.session().conversation.lines.by_name) == 1
+        elapse(wires, disk, 8)
+        assert passed + numbers(wires.received(broker)) == list(range(90))
