@@ -8,7 +8,7 @@ from gateway.session.ending import give_client_up, send_close
 from gateway.session.graceful_close import advance_graceful_close
 from gateway.session.heartbeats import BROKER_SILENT, CLIENT_SILENT
 from gateway.session.session import Session
-from gateway.session.states import CLOSING, DRAINING, OPEN
+from gateway.session.states import CLOSING, DRAINING, HALF_CLOSED, OPEN
 from limiter.limits import NEVER
 
 LINGER_NS: Final = 10_000_000_000  # for the second side to close after the first; brokers close at once (a guess)
@@ -73,7 +73,7 @@ def tick(session: Session, now: int) -> None:
 
 def _still_forwards(session: Session) -> bool:
     """Whether messages that a client sent before it went wait here, for a limit or for a broker that takes none, however long it takes."""
-    if not session.gone_at or session.state >= CLOSING:
+    if session.state >= CLOSING or (not session.gone_at and session.state != HALF_CLOSED):
         return False
     return session.conversation.lines.holds_close() or session.reports.broker_blocked
 
