@@ -97,13 +97,15 @@ class Heartbeats:
             self.client_heard_at = now
         if not reads_broker or upstream.readable:
             self.upstream_heard_at = now
+        if self.conversation.asks_broker and upstream.backlog > 0:  # it takes what it gets, and has not come to the question
+            self.upstream_heard_at = max(self.upstream_heard_at, upstream.sent_at)
 
     def _send_due(self, now: int, interval: int, *, reads_client: bool) -> None:
         conversation = self.conversation
         upstream = self.upstream
         asks = conversation.asks_broker  # then what is sent gets no answer, and the broker has to be asked whether it lives
         last_sent_at = max(upstream.received_at if asks else upstream.sent_at, self.upstream_beat_at)
-        if upstream.backlog == 0 and now - last_sent_at >= interval:
+        if (asks or upstream.backlog == 0) and now - last_sent_at >= interval:  # a question may stand behind whole frames
             for_client = asks or not reads_client or conversation.budget.held_bytes > 0 or self.client.received_at > last_sent_at
             if for_client and self._beat(upstream, conversation.heartbeat(), now):
                 self.upstream_beat_at = now
