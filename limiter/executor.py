@@ -58,7 +58,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from limiter.bypass import Bypass
-from limiter.request import Request, UnjudgedError, in_pieces
+from limiter.request import Request, UnjudgedError
 
 if TYPE_CHECKING:
     from librt.threading import Lock
@@ -291,7 +291,8 @@ class Executor:
     def _run_trusted(self, submission: Submission) -> bool:
         """Judge it here while that is quick; False where a part of it is left for the thread."""
         kept = self._judge_slice(submission)
-        while submission.quick and kept < MAX_INLINE_NS and submission.left():
+        asked = len(submission.requests)
+        while submission.judged < asked and submission.quick and kept < MAX_INLINE_NS:
             kept += self._judge_slice(submission)
         self._trusted_for += 1
         if not submission.quick:
@@ -301,7 +302,7 @@ class Executor:
             )
             self._quick_in_row = 0
             self._trusted_for = 0
-        if submission.left():
+        if submission.judged < asked:
             return False
         self.judged_inline += 1
         self._settle_inline(submission)
@@ -356,7 +357,8 @@ class Executor:
         return ended
 
     def _run_inline(self, submission: Submission) -> None:
-        while submission.left():
+        asked = len(submission.requests)
+        while submission.judged < asked:
             self._judge_slice(submission)
         self._settle_inline(submission)
 
@@ -406,8 +408,13 @@ class Executor:
                 with contextlib.suppress(Exception):  # telling is a courtesy; the failure itself is counted
                     self._on_error(cause)
         took = clock_ns() - started
-        if took > QUICK_NS and took > QUICK_EACH_NS * len(in_pieces(requests)):
-            submission.quick = False
+        if took > QUICK_NS:
+            asked = len(requests)
+            for request in requests:
+                if request.pieces is not None:
+                    asked += len(request.pieces)
+            if took > QUICK_EACH_NS * asked:
+                submission.quick = False
         return took
 
     def _wake(self) -> None:

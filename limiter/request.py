@@ -79,19 +79,3 @@ class Request:
     def make_pieces(self) -> list[Request]:
         """The requests that one with `columns` is made of, in order, without a verdict."""
         raise NotImplementedError
-
-
-def in_pieces(requests: list[Request]) -> list[Request]:
-    """`requests`, with its pieces in place of each that was cut; the same list where none was."""
-    for request in requests:
-        if request.pieces is not None:
-            break
-    else:
-        return requests
-    found: list[Request] = []
-    for request in requests:
-        if request.pieces is None:
-            found.append(request)
-        else:
-            found.extend(request.pieces)
-    return found

@@ -176,7 +176,7 @@ def cut_all(parts: list[Part]) -> list[Part]:
 
 
 def pieces_of(parts: list[Part]) -> list[Part]:
-    """As `limiter.request.in_pieces`."""
+    """`parts`, with its pieces in place of each that was cut; the same list where none was."""
     for part in parts:
         if part.pieces is not None:
             break

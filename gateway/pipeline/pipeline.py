@@ -17,13 +17,14 @@ from gateway.pipeline.parts import Part
 class Batch:
     """What one read held: bytes before Decode, parts after it. `now` is monotonic nanoseconds, taken once per sweep."""
 
-    __slots__ = ("data", "now", "owner", "parts", "requests")
+    __slots__ = ("data", "mixed", "now", "owner", "parts", "requests")
 
     def __init__(self, owner: object, data: bytes, now: int) -> None:
         self.owner = owner  # the session, for the loop; handlers do not look at it
         self.data = data
         self.now = now
         self.parts: list[Part] = []
+        self.mixed = False  # one of them has been of several keys (`Request.columns`)
         self.requests: list[Part] = self.parts  # those that need a verdict, as RateLimit has found; the same list where all do
 
     def __repr__(self) -> str:

@@ -49,7 +49,8 @@ class Wait(Handler):
         handled = 0
         passed: Part | None = None  # the last that did
         passing: set[Key | None] | None = None  # keys of which something passes; made for the first that is refused
-        batch.parts = pieces_of(batch.parts)
+        if batch.mixed:
+            batch.parts = pieces_of(batch.parts)
         for part in batch.parts:
             if part.kind != REQUEST or part.paid:
                 conversation.admit(part)

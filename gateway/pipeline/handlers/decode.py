@@ -82,7 +82,7 @@ class Decode(Handler):
                         raise
                     fault = True
         finally:
-            messages = self._receive(parts, batch.now)  # also what came before bad bytes: it will be abandoned, not forgotten
+            messages = self._receive(batch, parts)  # also what came before bad bytes: it will be abandoned, not forgotten
         left = size - position
         self.pending = (
             fault
@@ -135,14 +135,15 @@ class Decode(Handler):
         self.at = 0
         return joined
 
-    def _receive(self, parts: list[Part], now: int) -> int:
+    def _receive(self, batch: Batch, parts: list[Part]) -> int:
         """Count what was offered; return what it takes of the room: the messages, and one for a request without."""
         messages = 0
-        window = now // WINDOW_NS
+        window = batch.now // WINDOW_NS
         for part in parts:
             if part.kind == REQUEST:
                 messages += part.count if part.messages <= 1 else part.count * part.messages
                 if part.columns is not None:
+                    batch.mixed = True
                     for of_key in part.columns.sums:
                         if not of_key.key.dirty:
                             self.accounts.note(of_key.key)

@@ -26,9 +26,7 @@ class Mixing:
         self._left: i64 = 0  # of the present pause
 
     def begin_run(self) -> bool:
-        """Whether the next run may be mixed."""
-        if not self.begun:
-            return False
+        """Whether the next run is mixed."""
         if self._left > 0:
             self._left -= 1
             return False
