@@ -6,7 +6,7 @@ import platform
 from functools import cache
 from typing import Final, NamedTuple
 
-from limiter import judge
+from limiter import topics
 
 # The release that the work leads to. A build has its own version and commit here, which deploy/packaging/git_version.py writes; the running
 # gateway does not ask importlib.metadata, which costs 2 MB.
@@ -24,5 +24,5 @@ class Build(NamedTuple):
 
 @cache
 def build() -> Build:
-    kind = "pure Python" if (judge.__file__ or "").endswith(".py") else "compiled"
+    kind = "pure Python" if (topics.__file__ or "").endswith(".py") else "compiled"
     return Build(VERSION, kind, platform.python_version())

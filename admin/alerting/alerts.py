@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from common import log
 from common.shell_words import joined
@@ -32,6 +32,13 @@ HASH_CHARS: Final = 12  # hexadecimal digits; behind a name that is not shown as
 STOPPED: Final = "The gateway has stopped, so nothing is limited by it any more."
 
 Key = tuple[str, str, str, str, str]  # what tells a limit from others: per, thing, rule, operation, and of a topic its protocol
+
+
+class Sender(NamedTuple):
+    """Who posts."""
+
+    gateway: str  # its name
+    external_url: str  # where its admin port is
 
 
 class Alert:

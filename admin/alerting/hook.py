@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import unquote
 
 import trio
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import ssl
     from pathlib import Path
 
-    from admin.alerting.alerts import Alert, Key
+    from admin.alerting.alerts import Alert, Key, Sender
     from admin.alerting.payloads import JSONObject
     from admin.alerting.pending import Batch
     from config.known_settings import Webhook
@@ -53,13 +53,6 @@ FAILED: Final = "failed"
 REJECTED: Final = "rejected"
 TOO_MANY_REQUESTS: Final = 429
 SERVERS_FAULT: Final = 500  # and above
-
-
-class Sender(NamedTuple):
-    """Who posts."""
-
-    gateway: str  # its name
-    external_url: str  # where its admin port is
 
 
 class CannotPostError(Exception):

@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from admin.alerting.alerts import STOPPED, Alert, Key
-from admin.alerting.hook import Hook, Sender
+from admin.alerting.alerts import STOPPED, Alert, Key, Sender
 from common.supervised_loop import SupervisedLoop
 
 if TYPE_CHECKING:
+    from admin.alerting.hook import Hook
     from common.views.limits import OverLimitView
     from config import Settings
+    from config.known_settings import Webhook
 
     Samples = dict[str, list[tuple[tuple[str, ...], float]]]  # of metrics, by name: the values of its labels, and the number
 
@@ -44,9 +45,14 @@ class Webhooks:
         self._look = look
         self._sender = sender_of(settings)
         self._firing: dict[Key, Alert] = {}
-        self._hooks = [Hook(entry, self._sender, self._firing) for entry in settings.webhooks]
+        self._hooks = [self._hook(entry, self._sender) for entry in settings.webhooks]
         self._nursery: trio.Nursery | None = None  # while it runs
         self._stopped = False
+
+    def _hook(self, entry: Webhook, sender: Sender) -> Hook:
+        from admin.alerting.hook import Hook  # here, because few gateways have one, and it brings an HTTP client
+
+        return Hook(entry, sender, self._firing)
 
     @property
     def wanted(self) -> bool:
@@ -129,7 +135,7 @@ class Webhooks:
                 known.forget_files()
                 hooks.append(before.pop(entry.label))
                 continue
-            hook = Hook(entry, sender, self._firing)
+            hook = self._hook(entry, sender)
             same = (
                 known is not None
                 and (known.entry.url, known.entry.url_file) == (entry.url, entry.url_file)

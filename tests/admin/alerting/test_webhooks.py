@@ -18,7 +18,8 @@ import trio.testing
 
 from admin.alerting import hook as hooks
 from admin.alerting import webhooks as hub
-from admin.alerting.hook import FAILED, MAX_PAUSE_S, OK, REJECTED, Hook, Sender, api_url
+from admin.alerting.alerts import Sender
+from admin.alerting.hook import FAILED, MAX_PAUSE_S, OK, REJECTED, Hook, api_url
 from admin.alerting.webhooks import FINISH_S, MAX_FIRING, Webhooks
 from common.views.limits import OverLimitView
 from config import Settings, load
