@@ -1,4 +1,5 @@
-"""Every example at the end of a `--help`, executed as it stands by a shell, against one gateway with both protocols.
+"""Every example at the end of a `--help`, executed as it stands, against one gateway with both protocols: by a shell where it needs one,
+else in this process, as a shell's words.
 
 An example runs as it is written and must end with exit code 0, unless EXAMPLES says what it needs first, which of its values are
 this test's own, or when it has run long enough. What needs Spark is run beside Spark's other tests (tests/spark_jobs/test_examples.py);
@@ -23,14 +24,14 @@ import pytest
 
 from support.busy_gateway import RULES, BusyGateway, busy_gateway
 from support.examples import OF_SPARK, example, examples
-from support.gateways import Gateway, amqp_listener, command
+from support.gateways import Gateway, amqp_listener, command, run_here
 from support.log_files import log_file
 from support.processes import HANG_S, LOOPBACK, Process, free_ports, wait_until
 from support.ran_elsewhere import Ran, calls
 from support.s3_stand_in import s3_stand_in
 from support.terminals import Terminal
 
-pytestmark = pytest.mark.slow  # a shell and a process for each
+pytestmark = pytest.mark.slow  # a gateway, and a shell and a process for many
 
 CONFIGURATION: Final = """\
 listeners: [{name: rabbit, protocol: amqp, bind: 127.0.0.1:0, upstream: 127.0.0.1:1}]
@@ -106,6 +107,8 @@ EXAMPLES: Final = {
         before=(NO_TOKEN, "sluice token new grafana; rm -f grafana.token")
     ),
 }
+# What a shell alone can do; `log` lowers the priority of its process.
+FOR_A_SHELL: Final = re.compile(r"[;|&<>$~*]|^(?!sluice )|^sluice log ")
 ENDLESS: Final = re.compile(r" --watch\b|^sluice top\b(?!.* --once)|^sluice events .*(-f|--follow)\b")  # goes on until it is interrupted
 DRAIN: Final = [each for each in examples() if each.startswith("sluice drain")]  # each with a gateway of its own, below
 SPARK: Final = [each for each in examples() if each.startswith(OF_SPARK)]  # tests/spark_jobs/test_examples.py
@@ -137,6 +140,8 @@ class Shell:
         }  # fmt: skip
 
     def run(self, line: str) -> subprocess.CompletedProcess[str]:
+        if not FOR_A_SHELL.search(line):
+            return run_here(shlex.split(line)[1:], self.environment, self.folder)
         return subprocess.run(
             ["bash", "-c", line], cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=HANG_S, check=False,

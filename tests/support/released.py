@@ -25,6 +25,7 @@ import yaml
 from gateway.build import VERSION
 from support.brokers.stand_ins import rocketmq
 from support.environments import ROOT
+from support.gateways import command, run_here
 from support.processes import HANG_S, LOOPBACK, Process, free_ports
 from support.rocketmq.frames import send
 
@@ -111,11 +112,15 @@ class OldGateway:
         return self._process.output()
 
     def said(self, *words: str) -> str | None:
-        """What a verb prints as JSON; None where it fails."""
-        environment = os.environ | {"SLUICE_ADMIN": f"http://{LOOPBACK}:{self._admin_port}", "SLUICE_TOKEN_FILE": "state/admin.token"}
-        done = subprocess.run(
-            [*self.command, *words], cwd=self.folder, env=environment, capture_output=True, text=True, check=False, timeout=HANG_S
-        )
+        """What a verb prints as JSON; None where it fails. Those of this version run in this process."""
+        environment = {"SLUICE_ADMIN": f"http://{LOOPBACK}:{self._admin_port}", "SLUICE_TOKEN_FILE": "state/admin.token"}
+        if self.command == command():
+            done = run_here(words, environment, self.folder)
+        else:
+            done = subprocess.run(
+                [*self.command, *words], cwd=self.folder, env=os.environ | environment, capture_output=True, text=True, check=False,
+                timeout=HANG_S,
+            )  # fmt: skip
         self.last = done
         return done.stdout if done.returncode == 0 else None
 
