@@ -385,7 +385,7 @@ class Memory:
         Size("32MiB", "1MiB", "64GiB"),
         32 << 20,
         "Bytes of spooled messages that may be in memory, of all channels together: the next ones, and those on their way to the disk. "
-        "Near it the largest channels are written first.",
+        "Near it the largest channels are written first. At most half of high_watermark.",
     )
     limit: int | None = setting(
         Size("512MiB", "64MiB", "1024GiB"),

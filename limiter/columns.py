@@ -24,12 +24,13 @@ MAX_IN_ROW: Final = 0xFFFF  # messages alike in one row, and keys: more than a t
 class Columns:
     """Messages in order: rows of messages alike, and the sums of their keys in the order of their first messages."""
 
-    __slots__ = ("rows", "sums")
+    __slots__ = ("judged", "rows", "sums")
 
     def __init__(self, most: i64) -> None:
         """There will be `most` rows at most."""
         self.rows = vec[i64](capacity=most)  # bytes of each << 32 | messages << 16 | number of the key's sum
         self.sums: list[KeySum] = []
+        self.judged: i64 = 0  # how many of the pieces the judge has come to, where they were cut and it failed
 
     def add(self, key: Key, count: i64, size: i64) -> None:
         """The next `count` messages, MAX_IN_ROW at most, are of `key`, of `size` bytes each."""

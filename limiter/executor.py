@@ -110,8 +110,9 @@ def pass_unjudged(requests: list[Request]) -> int:
     """Let all of them pass without a verdict, and say so; how many messages that are."""
     messages = 0
     for request in requests:
-        if request.pieces is not None:
-            messages += pass_unjudged(request.pieces[request.judged :])
+        columns = request.columns
+        if columns is not None and request.pieces is not None:
+            messages += pass_unjudged(request.pieces[columns.judged :])
             continue
         request.passed = request.count
         request.wait_ns = 0

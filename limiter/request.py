@@ -39,7 +39,7 @@ class Request:
     """
 
     __slots__ = (
-        "again", "bucket", "bypassed", "columns", "copies", "count", "flight", "judged", "key", "messages", "passed", "pieces", "prepaid",
+        "again", "bucket", "bypassed", "columns", "copies", "count", "flight", "key", "messages", "passed", "pieces", "prepaid",
         "reservation", "rule", "shadow_refused", "size", "turn_at", "unanswered", "unfit", "wait_ns",
     )  # fmt: skip
 
@@ -68,7 +68,6 @@ class Request:
         # Where it is of several keys and costs, `count` messages in all, and passes as a whole or is cut into its pieces:
         self.columns: Columns | None = None  # then `key` is None, and `size` says nothing
         self.pieces: list[Request] | None = None  # once it was cut: they have the verdicts
-        self.judged: i64 = 0  # how many of them the judge has come to, where it failed
 
     def cut(self) -> list[Request]:
         """The requests it is made of, in order; from now on they are its `pieces`."""

@@ -14,6 +14,7 @@ from gateway.transport.trusted_proxies import TrustedProxies
 # 256 MiB in a control group of 192 MiB sixty clients that began frames of 16 MiB got the gateway killed within a second (2026-11).
 HIGH_PERCENT: Final = 30
 DELIVERY_PERCENT: Final = 20
+TARGET_DIVISOR: Final = 2  # of the high watermark: what spooled messages may have of it in memory, one part in so many; a guess
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,7 +81,9 @@ def spool_directory(settings: Settings) -> Path:
 def spool_settings_of(settings: Settings) -> tuple[int, int, int, int]:
     """What `WaitingDisk.take_settings` takes."""
     mark = settings.disk.low_watermark
-    return settings.spool.max_size // settings.gateway.workers, settings.memory.target, mark.size, mark.share
+    # Half of the watermark at most: where all of it were the spool's, no publisher would be read, and nothing ever written to make room.
+    target = min(settings.memory.target, watermarks_of(settings)[0] // TARGET_DIVISOR)
+    return settings.spool.max_size // settings.gateway.workers, target, mark.size, mark.share
 
 
 def rolling_of(settings: Settings, *, tidy: bool = True) -> Rolling:

@@ -26,12 +26,12 @@ FIRST_PAUSE_NS: Final = 100_000_000  # 0.1 s; what a requeue over its limit wait
 class Line(DueLine):
     """One connection's, of one name. `Lines` keeps those in which something waits."""
 
-    __slots__ = ("key", "name", "paged", "paged_answers", "parts", "pause_ns", "refill_at", "returned", "taken", "turn")
+    __slots__ = ("last_key", "name", "paged", "paged_answers", "parts", "pause_ns", "refill_at", "returned", "taken", "turn")
 
     def __init__(self, name: object) -> None:
         super().__init__()
         self.name = name  # the protocol's: what has an order
-        self.key: Key | None = None  # of what came last, where all of a line have one
+        self.last_key: Key | None = None  # of what came last, where all of a line have one
         self.parts: list[Part] = []  # held; the first comes next
         self.taken = 0  # held parts that are with the judge
         self.returned: list[Part] = []

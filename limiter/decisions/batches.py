@@ -108,7 +108,8 @@ class Decisions:
         try:
             self._decide_each(pieces, now)
         except UnjudgedError as error:
-            request.judged = error.at
+            if request.columns is not None:
+                request.columns.judged = error.at
             raise (error.__cause__ or error) from None
 
     def _decide_one(self, request: Request, key: Key | None, now: int) -> None:

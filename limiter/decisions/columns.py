@@ -90,18 +90,18 @@ def all_fit(columns: Columns, asked: list[Bucket], now: int) -> bool:
         if breaker.open_until != 0 and breaker.is_open(now):
             return False
         algorithm = bucket.algorithm
-        if isinstance(algorithm, TokenBucket):
-            room, room_bytes = algorithm.room(0, now)
-            if room < bucket.asked or room_bytes < bucket.asked_bytes:
-                return False
+        if isinstance(algorithm, TokenBucket) and not has_room(algorithm.room(0, now), bucket):
+            return False
     for of_key in columns.sums:
         share = of_key.key.share
-        if share is not None:
-            room, room_bytes = share.cap.room(share, 1, of_key.first, now)
-            bucket = of_key.key.buckets[-1]
-            if room < bucket.asked or room_bytes < bucket.asked_bytes:
-                return False
+        if share is not None and not has_room(share.cap.room(share, 1, of_key.first, now), of_key.key.buckets[-1]):
+            return False
     return True
+
+
+def has_room(room: tuple[int, int], bucket: Bucket) -> bool:
+    """Whether what `bucket` is asked for is in `room`: a debt has no bound, and below none is worth telling apart."""
+    return max(room[0], -1) >= bucket.asked and max(room[1], -1) >= bucket.asked_bytes
 
 
 def take(columns: Columns, asked: list[Bucket]) -> None:

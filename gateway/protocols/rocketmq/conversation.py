@@ -300,12 +300,12 @@ class RocketmqConversation(Conversation):
         return leave_groups(heartbeat, frames.language, frames.version)
 
     def keep_alive(self) -> bytes:
-        return b"" if self.budget.frame_left else STATEMENT
+        return b"" if self.budget.frame_left or self.draining else STATEMENT
 
     def heartbeat(self) -> bytes:
         """The broker closes a connection on which nothing is said for 120 s, and this one may wait for longer. Any answer shows that it
         lives."""
-        return QUESTION.send if self.frames.client_gone and not self.budget.frame_left else b""
+        return QUESTION.send if self.frames.client_gone and not self.budget.frame_left and not self.draining else b""
 
     def rules_changed(self) -> None:
         self.frames.rules_changed()

@@ -54,7 +54,7 @@ class HeldSends(Lines):
             return None
         line = super().line_for(part)
         if line is not None:
-            line.key = part.key
+            line.last_key = part.key
         return line
 
     def pass_on(self, part: Part) -> None:
@@ -86,7 +86,7 @@ class HeldSends(Lines):
         return True
 
     def key_of(self, line: Line, data: bytes) -> Key | None:
-        return line.key
+        return line.last_key
 
     def restore(self, part: Part) -> Part:
         return part if isinstance(part, Sends) else restored(part)  # it may not have left memory
@@ -97,7 +97,7 @@ class HeldSends(Lines):
         return part.rule is None and part.passed == 0
 
     def describe(self, line: Line) -> str:
-        return str(line.name) if line.key is None else line.key.text
+        return str(line.name) if line.last_key is None else line.last_key.text
 
     # ---- sends and polls -------------------------------------------------------------------------------------------
 

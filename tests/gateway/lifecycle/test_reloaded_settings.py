@@ -20,6 +20,7 @@ from config import load
 from config.known_settings import Listener
 from config.reloading import merged
 from gateway.lifecycle import reload as lifecycle_reload
+from gateway.lifecycle.apply_settings import spool_settings_of
 from gateway.listeners import factory
 from gateway.standalone import Standalone
 from gateway.transport.trusted_proxies import TrustedProxies
@@ -65,6 +66,13 @@ async def test_bounds_of_connections_and_of_memory(standalone: Standalone, tmp_p
     assert (gateway.memory.high_watermark, gateway.memory.low_watermark) == (10 << 20, 8 << 20)
     assert gateway.access_log is not None
     assert (gateway.access_log.rolling.low_watermark, gateway.access_log.rolling.low_share) == (1 << 20, 0)
+
+
+@pytest.mark.parametrize(("target", "holds"), [("1MiB", 1 << 20), ("8MiB", 5 << 20), ("64GiB", 5 << 20)])
+async def test_the_spool_writes_before_its_memory_is_all_there_is(standalone: Standalone, tmp_path: Path, target: str, holds: int) -> None:
+    """At the high watermark no publisher is read, so nothing more would come that makes it write."""
+    await reload(standalone, tmp_path, more=f"memory: {{per_connection: 64KiB, high_watermark: 10MiB, target: {target}}}\n")
+    assert spool_settings_of(standalone.gateway.settings)[1] == holds
 
 
 async def test_caps_time_outs_and_the_upstream_of_a_listener(standalone: Standalone, tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from random import Random
 import pytest
 
 from gateway.lifecycle.drain import begin_drain, close_when_drained, is_close_sent
+from gateway.session.ending import send_close
+from gateway.transport.channel_states import FIN_SENT
 from gateway.waiting.disk.waiting_disk import WaitingDisk
 from limiter.limits import Limit, Rate
 from limiter.rules.rule import Match, Rule
@@ -392,3 +394,19 @@ def test_what_comes_after_a_live_change_does_not_overtake_what_waits(tmp_path: P
         assert len(wires.session().conversation.lines.by_name) == 1
         elapse(wires, disk, 8)
         assert passed + numbers(wires.received(broker)) == list(range(90))
+
+
+def test_nothing_is_said_to_the_broker_behind_the_gateways_fin(tmp_path: Path) -> None:
+    with spooling(tmp_path, spooled(1)) as (wires, _):
+        client, broker = wires.connect("rocketmq")
+        client.sendall(heartbeat(opaque=1))
+        wires.run()
+        broker.sendall(response(1))
+        wires.run()
+        wires.elapse(40)
+        session = wires.session()
+        wires.sweeper.attempt(session, partial(send_close, session, "idle", "idle", wires.now()))
+        wires.sweeper.end(session)
+        wires.run()
+        wires.elapse(1)
+        assert (session.upstream.write_state, session.upstream.write_error) == (FIN_SENT, None)

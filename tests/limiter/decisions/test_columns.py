@@ -140,6 +140,21 @@ def test_the_caps_shares_are_those_of_messages_asked_for_one_by_one() -> None:
     assert 300 < passed < 900
 
 
+@pytest.mark.parametrize("rules", [[], [Rule("cap", per="listener", limit=Limit(bytes=Rate(10**9)))]])
+def test_a_debt_too_deep_for_a_native_integer_refuses_as_any(rules: list[Rule]) -> None:
+    """A publish may announce 2**62 bytes and name three copies: it passes a full bucket, which owes the rest."""
+    judge = Judge(RuleSet((Rule("client", per="client", limit=Limit(bytes=Rate(1000)), open_for_ns=0), *rules)))
+    keys = [key_of(judge, topic) for topic in TOPICS]
+    huge = Request(keys[0], 1, 1, 2**62)
+    huge.copies = [keys[1], keys[2], key_of(judge, "copy")]
+    judge.decide([huge], BEGIN)
+    assert huge.passed == 1
+    mixed = Mixed(keys, [(0, 100), (1, 100), (0, 101)])
+    judge.decide([mixed], BEGIN + SECOND)
+    assert mixed.pieces is not None
+    assert [piece.passed for piece in mixed.pieces] == [0, 0, 0]
+
+
 def test_keys_under_no_rule_pass_unseen() -> None:
     twice = Twice(Rule("mine", Match(topic=TOPICS[0]), limit=Limit(messages=Rate(2))))
     assert twice.ask([(1, 5), (0, 5), (2, 5)], BEGIN).pieces is None
@@ -158,7 +173,8 @@ def test_where_the_judge_fails_in_the_middle_what_was_judged_keeps_its_verdict()
     mixed = Broken(keys, [(0, 1), (0, 1), (1, 1)])
     with pytest.raises(UnjudgedError, match="number 0"):
         judge.decide([mixed], BEGIN)
-    assert mixed.judged == 1
+    assert mixed.columns is not None
+    assert mixed.columns.judged == 1
     assert mixed.pieces is not None
     assert mixed.pieces[0].passed == 1
     after = Mixed(keys, [(1, 1), (2, 1)])

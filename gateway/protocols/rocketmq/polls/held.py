@@ -17,7 +17,7 @@ from gateway.waiting.due_queue import DueLine, DueQueue
 from limiter.keys import Key
 from limiter.limits import NEVER
 
-POLL_OVERHEAD: Final = 1080  # bytes: part 304, `Held` 72, reservation 96, its lists 112, terms 64, numbers 188, bytes object 33, places 208
+POLL_OVERHEAD: Final = 1096  # bytes: part 320, `Held` 72, reservation 96, its lists 112, terms 64, numbers 188, bytes object 33, places 208
 
 
 class PollLine(DueLine):
