@@ -73,7 +73,10 @@ def tick(session: Session, now: int) -> None:
 
 def _still_forwards(session: Session) -> bool:
     """Whether messages that a client sent before it went wait here, for a limit or for a broker that takes none, however long it takes."""
-    if session.state >= CLOSING or (not session.gone_at and session.state != HALF_CLOSED):
+    close = session.graceful_close
+    if session.state >= CLOSING or (close is not None and close.cause != "drain"):
+        return False  # who closes a connection gives up what waits there
+    if not session.gone_at and session.state != HALF_CLOSED:
         return False
     return session.conversation.lines.holds_close() or session.reports.broker_blocked
 

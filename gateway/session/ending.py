@@ -103,7 +103,9 @@ def _end_upstream(session: Session, now: int) -> None:
     """
     conversation = session.conversation
     words = conversation.last_words(GONE)
-    if words:
+    if words and conversation.is_stuck():  # a broker that was told ignores what would come behind: it is given up
+        _send_last(session, b"", words, now)
+    elif words:
         session.upstream.queue(words, 0, len(words))
         session.upstream.flush(now)
     if not conversation.awaits_close_ok():
@@ -170,6 +172,9 @@ def fail_on_protocol_error(session: Session, error: ProtocolError, now: int) -> 
 def close_gracefully(session: Session, reason: str, cause: str, now: int) -> None:
     """Send the protocol's close. If the client must first get what its broker has forgotten: that now, the close CLOSE_DELAY_NS later."""
     if session.state >= CLOSING or session.close_due < NEVER:
+        return
+    if not session.conversation.has_close_frames and (session.gone_at or session.graceful_close is not None):
+        send_close(session, reason, cause, now)
         return
     if not session.conversation.has_close_frames:
         begin_graceful_close(session, reason, cause, now)

@@ -294,7 +294,7 @@ class RocketmqConversation(Conversation):
 
     def take_farewells(self, *, quiet: bool) -> bytes:
         frames = self.frames
-        if self.budget.frame_left:
+        if self.budget.frame_left or not quiet:  # a heartbeat that is with the judge would make it a member again
             return b""
         heartbeat, frames.heartbeat = frames.heartbeat, b""
         return leave_groups(heartbeat, frames.language, frames.version)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import threading
+import time
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -12,17 +14,21 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from pamqp import base, commands
 
 from gateway.lifecycle.drain import begin_drain, close_when_drained, is_close_sent
-from gateway.session.ending import send_close
+from gateway.session.ending import close_gracefully, send_close
 from gateway.transport.channel_states import FIN_SENT
 from gateway.waiting.disk.waiting_disk import WaitingDisk
 from limiter.limits import Limit, Rate
+from limiter.request import Request
 from limiter.rules.rule import Match, Rule
 from limiter.rules.rule_set import RuleSet
-from support.rocketmq.frames import heartbeat, read_response, response, send, split_frames
+from support.amqp import frames as amqp
+from support.amqp.link import Link
+from support.rocketmq.frames import encode_request, heartbeat, read_response, response, send, split_frames
 from support.wires.spooling import elapse, spooling, work
-from support.wires.wires import Wires
+from support.wires.wires import Decide, Wires
 
 SECOND = 1_000_000_000
 LARGE = 1_100_000  # bytes: more than the gateway keeps whole
@@ -410,3 +416,98 @@ def test_nothing_is_said_to_the_broker_behind_the_gateways_fin(tmp_path: Path) -
         wires.run()
         wires.elapse(1)
         assert (session.upstream.write_state, session.upstream.write_error) == (FIN_SENT, None)
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_connection_that_an_operator_closes_gives_up_what_waits(tmp_path: Path, *, gone: bool) -> None:
+    with spooling(tmp_path, spooled(0)) as (wires, disk):
+        client, broker = wires.connect("rocketmq")
+        say(wires, disk, client, 60)
+        if gone:
+            client.close()
+            elapse(wires, disk, 1)
+        session = wires.session()
+        wires.sweeper.attempt(session, partial(close_gracefully, session, "closed by an operator", "admin", wires.now()))
+        wires.sweeper.end(session)
+        wires.run()
+        elapse(wires, disk, 25)
+        client.close()
+        broker.close()
+        elapse(wires, disk, 1)
+        assert not wires.sweeper.sessions
+        assert wires.totals("rocketmq", "orders")["abandoned"] == 60
+        assert disk.used == 0
+
+
+def test_a_gone_clients_heartbeat_that_is_with_the_judge_makes_it_no_member_again(tmp_path: Path) -> None:
+    """Its unregistering comes after all that it said."""
+    gate = threading.Event()
+    gate.set()
+
+    def slow(decide: Decide) -> Decide:
+        def wait_and_decide(requests: list[Request], now: int) -> None:
+            gate.wait(60)
+            decide(requests, now)
+
+        return wait_and_decide
+
+    group = b'{"clientID":"c@1","consumerDataSet":[{"groupName":"g"}],"producerDataSet":[]}'
+    with Wires(spooled(1), threads=1, inline="never", wrap=slow) as wires:
+        disk = WaitingDisk(tmp_path / "spool", 1 << 30, 1, threads=False, least=2000, most=2000)
+        wires.shared.disk = disk
+        wires.sweeper.take_disk(disk)
+        client, broker = wires.connect("rocketmq")
+        say(wires, disk, client, 30)
+        wires.received(broker)
+        gate.clear()
+        client.sendall(one_way(30, "other") + encode_request(34, None, group, opaque=7))
+        wires.run(0.05)
+        client.close()
+        wires.run(0.05)
+        gate.set()
+        heard: list[object] = []
+        until = time.monotonic() + 60
+        while 35 not in heard and time.monotonic() < until:
+            wires.run(0.01)
+            heard += [read_json(each)["code"] for each in split_frames(wires.received(broker))]
+        assert [code for code in heard if code != 310] == [34, 35]
+        disk.close(5)
+
+
+@pytest.mark.parametrize("said", ["queue.declare", "basic.qos", "basic.consume"])
+def test_a_client_that_dies_within_a_message_on_a_channel_takes_others_along_only_if_it_consumes_there(tmp_path: Path, said: str) -> None:
+    asks: dict[str, tuple[base.Frame, base.Frame]] = {
+        "queue.declare": (commands.Queue.Declare(queue="q"), commands.Queue.DeclareOk("q", 0, 0)),
+        "basic.qos": (commands.Basic.Qos(0, 10), commands.Basic.QosOk()),
+        "basic.consume": (commands.Basic.Consume(queue="q", consumer_tag="c"), commands.Basic.ConsumeOk("c")),
+    }
+    rule = Rule("slow", Match(protocol="amqp", routing_key="orders"), limit=Limit(messages=Rate(5)), open_for_ns=0, action="spool")
+    with spooling(tmp_path, rule) as (wires, disk):
+        link = Link(wires)
+        ask, answer = asks[said]
+        link.say(amqp.method(2, ask))
+        link.answer(amqp.method(2, answer))
+        for _ in range(6):
+            link.say(amqp.publish(1, "orders", bytes(200)) * 10)
+            work(disk)
+        link.say(amqp.publish(2, "free", bytes(300_000))[:280_000])
+        link.at_broker()
+        link.client.close()
+        elapse(wires, disk, 3)
+        names = amqp.names(link.at_broker())
+        if said == "basic.consume":
+            assert names[-1] == "Connection.Close", "nothing is said behind it, which the broker would not hear"
+        else:
+            assert "Connection.Close" not in names
+            elapse(wires, disk, 20)
+            names += amqp.names(link.at_broker())
+        totals = wires.totals("amqp", "%2F/amq.default/orders")
+        if said == "basic.consume":
+            link.answer(amqp.method(0, commands.Connection.CloseOk()))
+            link.broker.close()
+            elapse(wires, disk, 5)
+            totals = wires.totals("amqp", "%2F/amq.default/orders")
+            assert totals["forwarded"] + totals["abandoned"] == 60
+            assert totals["abandoned"] > 30
+        else:
+            assert totals["forwarded"] == 60

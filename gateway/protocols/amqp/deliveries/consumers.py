@@ -333,6 +333,11 @@ class Consumers:
         declared.stream = True
         self._keep_declared(declared)
 
+    def takes(self, channel_id: int) -> bool:
+        """Whether channel `channel_id` has taken messages, or asked for some; to declare a queue is none of it."""
+        channel = self.channels.get(channel_id)
+        return channel is not None and channel.takes()
+
     def end_channel(self, channel_id: int) -> None:
         """Nothing is consumed on channel `channel_id` any more."""
         channel = self.channels.get(channel_id)

@@ -74,7 +74,7 @@ class Leaving:
 
     def leave(self, channel: AmqpChannel) -> None:
         """The client has closed `channel`, or gone."""
-        if channel.leave is None and (channel.settlements is not None or channel.number in self.consumers.channels):
+        if channel.leave is None and (channel.settlements is not None or self.consumers.takes(channel.number)):
             leave = channel.leave = Leave()
             leave.first = self.requests.frames.get(channel.number, [])  # of what has passed on without acknowledgement, for one
             self.requests.forget(channel.number)

@@ -111,6 +111,11 @@ class ChannelConsumers:
         asked = len(self.asked) + len(self.declares) + len(self.consumes.kept) + len(self.gets.kept)
         return asked + max(len(self.tags), len(self.subscriptions)) + self.arguments_kb + len(self.old_tags)
 
+    def takes(self) -> bool:
+        """Whether it consumes, or has asked to, or for a message."""
+        under_way = len(self.consumes.kept) + len(self.gets.kept) + len(self.asked)
+        return under_way + len(self.tags) + len(self.old_tags) + len(self.subscriptions) > 0
+
     def keep(self, subscription: Subscription) -> None:
         """It has its tag."""
         self.drop(subscription.tag)
