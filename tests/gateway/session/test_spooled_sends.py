@@ -431,6 +431,10 @@ def test_a_connection_that_an_operator_closes_gives_up_what_waits(tmp_path: Path
         wires.sweeper.end(session)
         wires.run()
         elapse(wires, disk, 25)
+        wires.received(broker)
+        broker.setblocking(False)
+        with suppress(ConnectionResetError):
+            assert broker.recv(1) == b"", "its end"
         client.close()
         broker.close()
         elapse(wires, disk, 1)
