@@ -18,6 +18,7 @@ from admin.store.state import QUOTAS, key_of
 from admin.views.hindsight import SECONDS, WouldHaveRefused, would_have_refused
 from admin.views.level_views import holding
 from admin.views.limit_views import levels_of, not_enforced, remarks_on_modes
+from admin.views.rule_remarks import remarks_on_rule
 from admin.views.views import Preview, TopicChange
 from common.records import dataclass
 from limiter.protocols import protocol_of_level
@@ -152,7 +153,7 @@ class Context:
         topics += await in_slices(level_change, keys[:MAX_TOPICS_SHOWN], SHOWN_PER_SLICE)
         return Preview(
             plan.state.revision, plan.changes, len(affected), topics, would_have_refused=self._hindsight(plan),
-            remarks=await remarks_of(after, plan.changes[:MAX_TOPICS_SHOWN]),
+            remarks=await remarks_of(before, after, plan.changes[:MAX_TOPICS_SHOWN]),
         )  # fmt: skip
 
     def _hindsight(self, plan: Plan) -> WouldHaveRefused | None:
@@ -166,8 +167,8 @@ class Context:
         return None if limit is None else would_have_refused(self.gateway.received_lately(place, SECONDS), limit)
 
 
-async def remarks_of(rules: RuleSet, changes: Iterable[Change]) -> list[str]:
-    """Sentences on those limits of `changes` that `rules` do not enforce."""
+async def remarks_of(before: RuleSet, rules: RuleSet, changes: Iterable[Change]) -> list[str]:
+    """Sentences on those limits of `changes` that `rules` do not enforce, or that stand for others than one would think."""
     found: list[str] = []
     for change in changes:
         if change.after is None:
@@ -181,7 +182,7 @@ async def remarks_of(rules: RuleSet, changes: Iterable[Change]) -> list[str]:
             found += remarks_on_modes(rules.effective(key_of(target)))
         else:
             rule = rules.rule(target.partition("/")[2])
-            found += [] if rule is None else not_enforced(rule, f"rule {rule.name}")
+            found += [] if rule is None else [*not_enforced(rule, f"rule {rule.name}"), *remarks_on_rule(before, rules, rule)]
     return found
 
 

@@ -14,6 +14,7 @@ const TIMES = ["30m", "2h", "8h", "1d", ""];
 const WAIT_MS = 250; // before a preview, while somebody types
 const RULE_NAME = 60; // characters of a rule's name
 
+const GLOB = /[*?[\]]/; // a name with one of these would be read as a pattern
 const UNITS = { s: 1, min: 60, h: 3600 };
 
 /** Messages a second of a limit as it is typed: 500/s, 30k/min. NaN: it says none. */
@@ -24,9 +25,9 @@ const perSecond = (text) => {
 
 const word = (text) => (/^[\w.:@/+=-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
 
-/** The members of a rule's `match` that name one topic alone; null: its name would be read as a pattern. */
+/** The members of a rule's `match` that name one topic alone; null: none do. */
 function matchOf({ protocol, topic }) {
-  if (protocol !== "amqp") return /[*?[\]]/.test(topic) ? null : { protocol, topic };
+  if (protocol !== "amqp") return GLOB.test(topic) ? null : { protocol, topic };
   const [vhost, exchange, key] = topic.split("/").map((part) => partOf(decodeURIComponent(part)));
   return key === undefined || /[*#?]/.test(`${vhost}${exchange}${key}`) ? null : { protocol, vhost, exchange, routing_key: key };
 }
@@ -37,7 +38,7 @@ const hash = (text) => [...text].reduce((sum, char) => (Math.imul(sum, 31) + cha
 /** Actions on a client of a topic. `current()`: {now, refresh}, what the screen knows. view() draws questions and what was done. */
 export function culpritActions(item, current) {
   const question = confirmation();
-  let done = null; // {path, text}: a change just made, which can be taken back
+  let done = null; // {path, etag, body, text}: a change just made; body: what was before
   let error = null;
 
   function limit(client) {
@@ -54,8 +55,8 @@ export function culpritActions(item, current) {
       const plain = whole.replace(/[^\w.-]+/g, "-");
       return plain.length > RULE_NAME ? `${plain.slice(0, RULE_NAME - 8)}-${hash(whole)}` : plain;
     };
-    const request = () => {
-      const body = { expires: form.time || null, reason: null };
+    const request = (reason) => {
+      const body = { expires: form.time || null, reason: reason || null };
       if (form.where === "all") return ["PATCH", `/v1/limits/${operation && `${operation}/`}${form.who}/${segment(thing())}`, { ...body, messages: form.messages, mode: "enforce" }];
       return ["PUT", `/v1/rules/${segment(name())}`, { ...body, match: { ...match, operation: item.operation, [form.who]: thing() }, per: form.who, limit: { messages: form.messages }, position: "first" }];
     };
@@ -93,7 +94,7 @@ export function culpritActions(item, current) {
       title: t("act_title", { client }),
       action: t("act_do"),
       fields: () => h("div", { class: "fields" },
-        (its.user || its.group) && field("act-who", t("act_who"), select(form, "who", ["client", "user", "group"].filter((who) => its[who]).map((who) => [who, `${t(who)} ${its[who]}`]), { onchange: changed("who") })),
+        (its.user || its.group) && field("act-who", t("act_who"), select(form, "who", ["client", "user", "group"].filter((who) => its[who] && !GLOB.test(its[who])).map((who) => [who, `${t(who)} ${its[who]}`]), { onchange: changed("who") })),
         field("act-where", t("act_where"), select(form, "where", [match && ["topic", t("act_topic")], ["all", t("act_all")]].filter(Boolean), { onchange: changed("where") })),
         field("act-messages", t("messages_limit"), input(form, "messages", { oninput: changed("messages") }), { hint: t("messages_hint"), error: [...job.errors].find(([pointer]) => pointer.endsWith("/messages"))?.[1] }),
         field("act-time", t("for_how_long"), select(form, "time", TIMES.map((time) => [time, time ? t(`time_${time}`) : t("until_taken_back")]), { onchange: changed("time") })),
@@ -104,10 +105,11 @@ export function culpritActions(item, current) {
           (job.preview?.remarks || []).map((text, at) => h("p", { key: at }, text)),
           h("p", { class: "command" }, h("code", null, command()), " ", navigator.clipboard && button(t("act_copy"), () => navigator.clipboard.writeText(command()).then(() => say(t("act_copied")), () => {}), { class: "small" })))),
       run: async (reason) => {
-        const [method, path, body] = request();
-        const before = form.where === "all" ? (await get(path)).override : null;
-        await ask(method, `${path}?force=1`, { body: { ...body, reason: reason || null } });
-        done = { path, before: lasting(before), text: t("act_done", { who: thing(), limit: form.messages }) };
+        const [method, path, body] = request(reason);
+        const { before } = (await ask(method, `${path}?dry_run=1&force=1`, { body })).body.changes[0];
+        const { etag } = await ask(method, `${path}?force=1`, { body });
+        const back = lasting(before) ? { ...(before.rule || restored(before)), expires: before.expires, reason: before.reason || t("reason_undo") } : undefined;
+        done = { path, etag, body: back, text: t("act_done", { who: thing(), limit: form.messages }) };
         say(done.text);
         current().refresh();
       },
@@ -125,9 +127,7 @@ export function culpritActions(item, current) {
 
   async function takeBack() {
     try {
-      const { path, before } = done;
-      if (before) await ask("PUT", `${path}?force=1`, { body: { ...restored(before), reason: before.reason || t("reason_undo") } });
-      else await ask("DELETE", `${path}?force=1`);
+      await ask(done.body ? "PUT" : "DELETE", done.path, done);
       done = null;
       error = null;
       say(t("taken_back"));

@@ -702,6 +702,18 @@ const scenarios = {
     same(new URL(page.url()).search, "", "the address afterwards");
     await page.click("#act-undo");
     await until(async () => (await rules()).length === 0, "the rule to be taken back");
+    const named = `${given.admin}/v1/rules/${rule.name}?force=1`;
+    const theirs = await page.request.put(named, { data: { match: rule.match, per: "client", limit: { messages: "5/s" }, reason: "a colleague's" }, headers: { Origin: given.admin } });
+    check(theirs.ok(), await theirs.text());
+    await page.click(".account button:has-text('limit client')");
+    await page.fill("dialog #act-messages", "20/s");
+    await until(async () => /higher than that of now: 5\/s \(rule limit-127/.test(await page.innerText("dialog .preview")), "that it is higher");
+    await page.click("dialog button[type=submit]");
+    await until(async () => (await rules())[0].limit.messages === "20/s", "the limit in the place of the colleague's");
+    await page.click("#act-undo");
+    await until(async () => (await rules())[0]?.limit.messages === "5/s", "the colleague's limit to be back");
+    same((await rules())[0].live.reason, "a colleague's", "its reason");
+    check((await page.request.delete(named, { headers: { Origin: given.admin } })).ok(), "the colleague's limit taken back");
     const mine = await page.request.put(`${given.admin}/v1/limits/user/shop?force=1`, { data: { bytes: "5 MiB/s", reason: "a colleague's" }, headers: { Origin: given.admin } });
     check(mine.ok(), await mine.text());
     await page.click(".account button:has-text('limit client')");
