@@ -133,9 +133,14 @@ def idle_ceilings(settings: Settings) -> Iterator[ConfigProblem]:
 
 def surges_without_cap(settings: Settings) -> Iterator[ConfigProblem]:
     """Quotas that follow surges, with nothing behind them that says what the broker takes."""
-    if settings.quotas.surge_raise == "on" and not any(rule.per == "listener" for rule in settings.rules):
+    if settings.quotas.surge_raise == "on" and not any(map(bounds_listener, settings.rules)):
         message = "no rule is a cap, so nothing bounds all surges together"
         yield settings.problem("quotas.surge_raise", message, "add a rule with per: listener and what the broker takes")
+
+
+def bounds_listener(rule: Rule) -> bool:
+    """Whether all that is published to a listener has a limit that is enforced, of whatever kind."""
+    return rule.per == "listener" and rule.match.is_published() and rule.mode == "enforce" and not rule.limit.limits_nothing()
 
 
 def shape(limit: Limit) -> tuple[object, ...]:

@@ -78,7 +78,11 @@ def test_quotas_that_follow_surges_want_a_cap(write: Callable[..., Path]) -> Non
     quotas = f"{LISTENERS}quotas: {{surge_raise: on}}\nrules:\n- {{name: a, limit: {{messages: 5/s}}}}\n"
     (found,) = lint(load(write(quotas)))
     assert (found.path, "no rule is a cap" in found.message) == ("quotas.surge_raise", True)
-    assert not lint(load(write(f"{quotas}- {{name: broker, per: listener, limit: {{messages: 900/s}}}}\n")))
+    cap = f"{quotas}- {{name: broker, per: listener, limit: {{messages: 900/s}}"
+    assert not lint(load(write(f"{cap}}}\n")))
+    for idle in ("mode: shadow", "mode: off", "match: {operation: consume}"):
+        (found,) = lint(load(write(f"{cap}, {idle}}}\n")))
+        assert found.path == "quotas.surge_raise", "it bounds nothing that is published"
 
 
 def test_a_ceiling_that_another_rule_precedes_holds_quotas_down_all_the_same(write: Callable[..., Path]) -> None:
