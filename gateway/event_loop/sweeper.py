@@ -1,9 +1,10 @@
 """A sweep: what the event loop does between two turns of trio.
 
 One `select.epoll` set holds every socket of every session, edge-triggered, and the limiter's eventfd. A sweep asks it, lets each session
-that has something to do take its turn, and submits what all of them decoded to the limiter as **one** submission. The verdicts come back
-through the eventfd in this or a later sweep. Sessions that want more are on the list of the next sweep, so a busy one cannot keep the
-others waiting: the cap per turn is Decode's MAX_MESSAGES_PER_TURN and one read of RECEIVE_BYTES per side.
+that has something to do take its turn, and submits what all of them decoded to the limiter as **one** submission, or one for each
+MAX_IN_HAND_BYTES that were read. The verdicts come back through the eventfd in this or a later sweep. Sessions that want more are on the
+list of the next sweep, so a busy one cannot keep the others waiting: the cap per turn is Decode's MAX_MESSAGES_PER_TURN and one read of
+RECEIVE_BYTES per side.
 
 A session's exception closes that session, is counted and logged once, and never reaches the loop.
 """
@@ -40,6 +41,9 @@ IDLE: Final = 0
 DONE: Final = 1
 MORE: Final = 2
 RECEIVE_BYTES: Final = 262_144  # of the loop's one buffer; 64 KiB costs a third more system calls when streaming, 1 MiB spills the L2 cache
+# Read before the judge is asked. What was read stays in memory until then: 32 publishers' windows of 100 kB are more than the processor's
+# cache holds, and more than the allocator keeps, so that each sweep pays for new pages.
+MAX_IN_HAND_BYTES: Final = 131_072
 MAX_EVENTS: Final = 512  # taken from the kernel per sweep
 # The same after a sweep that found fewer. `epoll.poll` allocates room for as many events as it is asked for, of 12 bytes each: 42 fit into
 # the 512 bytes that pymalloc, Python's own allocator, serves from its pools; more is malloc's.
@@ -176,22 +180,26 @@ class Sweeper:
         self.turned += len(ready)
         self._ready = []
         batches: list[Batch] = []
+        in_hand = 0  # bytes that these sessions have read
         for session in ready:
             session.queued = False
+            session.settled_in = 0  # it may have been, as one whose verdict has just come
             asking = len(batches)
+            before = session.client.received
             self._turn(session, now, batches)
             shared = self._shared
             if shared is not None and shared.unchecked_bytes >= self.check_after_bytes:
                 self._check_volume(now)
             if len(batches) == asking:  # now rather than after all others' turns: what a session is made of is still in the cache
                 self._settle(session, now)
+                continue
+            in_hand += session.client.received - before
+            if in_hand >= MAX_IN_HAND_BYTES:
+                self._submit(batches, now, last=False)
+                batches = []
+                in_hand = 0
         if batches:
-            self._submit(batches, now)
-            for batch in batches:
-                owner = batch.owner
-                assert isinstance(owner, Session)
-                if owner.settled_in != self.sweeps:
-                    self._settle(owner, now)
+            self._submit(batches, now, last=True)
         return MORE if self._ready else DONE
 
     def _check_volume(self, now: int) -> None:
@@ -288,7 +296,9 @@ class Sweeper:
         except Exception as error:  # let it crash: this session only
             self._crashed(session, error)
 
-    def _submit(self, batches: list[Batch], now: int) -> None:
+    def _submit(self, batches: list[Batch], now: int, *, last: bool) -> None:
+        """Have `batches` judged, and settle their sessions. `last`: of this sweep, which then waits for verdicts if there is nothing else
+        to do."""
         if len(batches) == 1:
             requests: list[Request] = list(batches[0].requests)
         else:
@@ -299,9 +309,14 @@ class Sweeper:
         self.submissions += 1
         if self.executor.submit(Submission(requests, now, batches)):
             self._collect(now, settling=True)  # of this submission, and of an earlier one that a thread has just finished
-        elif not self._ready:
+        elif last and not self._ready:
             for descriptor, mask in self._look(MAX_VERDICT_WAIT_NS):
                 self._note(descriptor, mask, now)
+        for batch in batches:
+            owner = batch.owner
+            assert isinstance(owner, Session)
+            if owner.settled_in != self.sweeps:
+                self._settle(owner, now)
 
     def _collect(self, now: int, *, settling: bool) -> None:
         """Resume every session whose verdicts are there, and settle it, or let it take its turn first."""
