@@ -360,7 +360,7 @@ lint-forges: ## Workflow files of GitHub and GitLab and the compose file, by the
 	@$(FORGES)/venv/bin/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/bug.yml
 
 bench: ## The same work directly and through HAProxy, Envoy and sluice, side by side, with a table and a chart, and the spool; fifteen minutes.
-bench-quick: ## The same in short, without real brokers; a minute and a half.
+bench-quick: ## The same in short, without real brokers; red where 15 % is lost against the newest kept result; a minute and a half.
 bench-brokers: ## Real RabbitMQ and RocketMQ, directly and through HAProxy and sluice; seven minutes.
 bench bench-quick bench-brokers:
 	@$(SYSTEM) python compiler haproxy $(if $(filter bench-quick,$@),,java maven rabbitmq)
@@ -371,7 +371,7 @@ bench bench-quick bench-brokers:
 	@$(if $(filter bench,$@),for program in spool spool_lazy_queue; do PYTHONPATH=.:tests $(BIN)/python bench/$$program.py --rounds 1 || exit 1; done)
 
 BENCH_bench         := --chart docs/images/cpu-per-message.svg
-BENCH_bench-quick   := --quick
+BENCH_bench-quick   := --quick --compare
 BENCH_bench-brokers := --group brokers
 
 score-quotas: .venv/.spark ## How good the quotas are on generated weeks and a web log, against simple rules in hindsight; SEEDS="1 2 3"; twenty minutes a seed.

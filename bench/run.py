@@ -1,6 +1,7 @@
 """The benchmark: the same work directly, through a bare relay, HAProxy, Envoy and sluice, side by side on this machine.
 
-    PYTHONPATH=tests python bench/run.py [--quick] [--rounds N] [--seconds S] [--only PROXY ...] [--work TEXT ...] [--chart FILE]
+    PYTHONPATH=tests python bench/run.py [--quick] [--compare] [--rounds N] [--seconds S] [--only PROXY ...] [--work TEXT ...]
+        [--chart FILE]
 
 What counts is the processor time of the proxy's process tree per message: on a small machine it says more than throughput, because
 sender, proxy and receiver share the processors. In front of the real brokers, which fill two processors by themselves, it is what gets
@@ -28,6 +29,7 @@ from typing import IO
 import msgspec
 from chart import draw
 from kept import commit
+from losses import newest_kept, verdict
 from machine import machine, processor_ticks, stolen_since, versions
 from pages import open_pages
 from proxies import HERE, Proxy, Target, running
@@ -128,6 +130,7 @@ def bench(peers: list[str], works: list[Work], rounds: int, seconds: float, warm
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="three short rounds, stand-ins only: does it run, roughly how fast")
+    parser.add_argument("--compare", action="store_true", help="with the newest kept result; exit code 1 where more than 15 %% is lost")
     parser.add_argument("--rounds", type=int, default=7, help="default 7: short rounds in turn even out a machine whose speed wavers")
     parser.add_argument("--seconds", type=float, default=1.0, help="of load for each piece of work (default 1)")
     parser.add_argument("--warm-up", type=float, default=0.5, metavar="SECONDS", help="of each piece of work before the rounds; 0: none")
@@ -153,6 +156,11 @@ def main() -> None:
     stored(found, path)
     print(report(found))
     print(f"{time.monotonic() - begin:.0f} s; the raw numbers: {path}")
+    if options.compare:
+        good, words = verdict(found, newest_kept())
+        print(words)
+        if not good:
+            raise SystemExit(1)
     if options.chart:
         options.chart.write_text(draw(found, path.name))
         print(f"the chart: {options.chart}")
