@@ -8,8 +8,8 @@ from common import figures
 
 JSONObject = dict[str, Any]
 BECAUSE: Final = {  # why nothing is refused; the same sentences as admin/dashboard/messages/en.js
-    "no_confirms": "nothing is refused, as the publisher has no confirms",
-    "one_way": "nothing is refused, as one-way sends get no answer",
+    "no_confirms": "nothing is refused, as the publisher uses no confirms and cannot be told: they wait in memory",
+    "one_way": "nothing is refused, as one-way sends get no answer: they wait in memory",
     "delay": "nothing is refused, as their turn comes in time",
     "block": "nothing is refused: the connection is not read meanwhile",
     "spool": "nothing is refused: they wait on the gateway's disk",
@@ -19,7 +19,7 @@ BECAUSE: Final = {  # why nothing is refused; the same sentences as admin/dashbo
 
 
 def account_text(item: JSONObject) -> str:
-    """`3,900 waiting, the first for 1min 5s, the last one waits 2min 10s; nothing is refused, …`; "" of a topic within its limit.
+    """`3,900 waiting, the oldest has waited 1min 5s, a new one will wait 2min 10s; nothing is refused, …`; "" of a topic within its limit.
 
     `item`: of `GET /v1/topics`; of a gateway that is older there is no account in it.
     """
@@ -34,8 +34,8 @@ def account_text(item: JSONObject) -> str:
     if state != "waiting":
         return ""
     first, last = account.get("first_waited_seconds"), account.get("last_waits_seconds")
-    text = f"{item['waiting']:,} waiting{f', the first for {figures.duration(first)}' if first else ''}"
-    text += f", the last one waits {'without end' if last is None else figures.duration(round(last))}"
+    text = f"{item['waiting']:,} waiting{f', the oldest has waited {figures.duration(first)}' if first else ''}"
+    text += f", a new one will wait {'without end' if last is None else figures.duration(round(last))}"
     because = BECAUSE.get(str(account.get("unrefused_because")))
     return f"{text}; {because}" if because else text
 

@@ -139,9 +139,10 @@ def used(usage: JSONObject) -> str:
         parts.append(f"{limit(usage['rate_now'])} by the backlog")
     if usage.get("in_flight") is not None:
         parts.append(f"{in_flight(usage)} in flight")
-    parts.append(f"{usage.get('admitted', 0):,} passed, {usage.get('refused', 0):,} refused, {usage.get('held', 0):,} had to wait")
+    passed = usage.get("admitted", 0) + usage.get("shadow_refused", 0)
+    parts.append(f"{passed:,} passed, {usage.get('refused', 0):,} refused, {usage.get('held', 0):,} had to wait")
     if usage.get("shadow_refused"):
-        parts.append(f"{usage['shadow_refused']:,} would have been refused (shadow)")
+        parts.append(f"{usage['shadow_refused']:,} of them would have been refused (shadow)")
     if usage.get("last_refused"):
         parts.append(f"last over it {moment(usage['last_refused'])}")
     return "; ".join(parts)

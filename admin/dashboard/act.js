@@ -143,7 +143,7 @@ export function culpritActions(item, current) {
     /** The buttons beside a client. */
     ways: (client) => may("operator") && client && h("span", { class: "ways" },
       button(t("act_limit"), () => limit(client), { class: "small", "aria-label": `${t("act_limit")}: ${client}` }),
-      button(t("act_close"), () => close(client), { class: "small danger", "aria-label": `${t("act_close")}: ${client}` })),
+      button(t("act_close"), () => close(client), { class: "small", "aria-label": `${t("act_close")}: ${client}` })),
     view: () => [
       done && h("div", { class: "notice done good", key: "acted", role: "status" }, h("p", null, given(done.text)), button(t("act_undo"), takeBack, { id: "act-undo" }), h("a", { href: "/changes" }, t("see_history"))),
       problem(error),

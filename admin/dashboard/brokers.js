@@ -12,7 +12,7 @@ const UPSTREAM = { up: "good", down: "bad", held: "warn", unknown: "" };
 const numbers = (counts) => Object.entries(counts || {}).filter(([, value]) => value).map(([name, value]) => `${name} ${f.count(value)}`).join(", ");
 
 function tls(found) {
-  if (!found) return t("tls_off");
+  if (!found) return t("mode_off");
   const ends = found.not_after || found.expires || found.certificate_expires;
   return [t("tls_on"), ends && ` · ${t("certificate_ends", { at: f.moment(ends), time: f.until(ends) })}`];
 }

@@ -11,7 +11,7 @@ const SMALL = 84; // px; the panel of what waits
 const PIXELS = 2; // for each point at least: more would be a solid block
 const FAR = 2.5; // times the limit and what passes: what comes beyond that is drawn above a break of the axis, or these two would be flat; a guess
 const USUAL = 0.98; // of the points of what passes; the others are bursts, such as the one that a flood begins with; a guess
-const HELD_S = 0.1; // seconds of the limit; less that waits is on its way, as in the account of a topic (admin/views/topic_account.py)
+const HELD_S = 0.1; // seconds of the limit; less that waits is on its way, as in admin/views/topic_account.py
 const ROOM = 1.3; // of the limit and what passes, up to the break
 const HEADROOM = 1.08; // times the highest point
 const ABOVE = 0.22; // of the axis; what is above the break
@@ -181,7 +181,7 @@ function options(width, element, waits) {
       { ...axis, show: !waits, space: 80, size: 30, values: (_, all, __, ___, step) => all.map((at) => new Date(at * 1000).toLocaleTimeString(language() === "zh" ? "zh-CN" : "en-GB", { hour: "2-digit", minute: "2-digit", ...(step < 60 ? { second: "2-digit" } : {}) })) },
       { ...axis, size: 52, values: (_, all) => all.map((value) => f.number(value)), ...(waits ? { space: 25 } : { splits: () => ticks(axisOf(element.series)), filter: (_, all) => all }) },
     ],
-    series: waits ? [{}, line("waiting", "--limit", { fill: colour("--received-fill") })] : [
+    series: waits ? [{}, line("waiting", "--limit", { fill: colour("--waiting-fill") })] : [
       {},
       line("received", "--received"),
       line("passed", "--passed", { fill: colour("--passed-fill") }),

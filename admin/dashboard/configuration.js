@@ -16,7 +16,6 @@ const text = (value) => (typeof value === "string" ? value : JSON.stringify(valu
 
 function originOf(origin) {
   if (origin.kind === "file") return [`${origin.file.split("/").pop()}:${origin.line}`];
-  if (origin.kind === "default") return t("origin_default_value");
   return [t(`origin_${origin.kind}`), origin.name && [" ", h("code", null, origin.name)]];
 }
 

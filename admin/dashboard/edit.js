@@ -309,7 +309,7 @@ export function editor(item, path, { open, current, refresh }) {
   function version(title, one) {
     return h("div", { class: "version" }, h("h3", null, title), one
       ? pairs([["messages_limit", one.messages], ["bytes_limit", one.bytes], ["mode", one.mode && t(`mode_${one.mode}`)], ["by", one.by && given(one.by)], ["reason", one.reason && given(one.reason)], ["ends", !one.expires ? t("no_end") : TIMES.includes(one.expires) ? t(`time_${one.expires}`) : f.moment(one.expires)]])
-      : h("p", null, t("no_live_change")));
+      : h("p", null, t("no_live_changes")));
   }
 
   function conflictView() {

@@ -35,7 +35,7 @@ export function alarms(snapshot) {
     const rate = now ? now.received_per_second : over.rate;
     const share = now ? now.refused_per_second / Math.max(now.received_per_second, 1e-9) : null;
     const does = over.per === "topic" && now && accountText(now);
-    const since = new Date(over.since * 1000).toISOString();
+    const since = new Date(over.bouts_since * 1000).toISOString();
     found.push({
       key: `${over.per} ${over.thing} ${over.operation} ${over.rule}`, level: share > 0.5 ? "bad" : "warn", at: since, item, client: now?.account?.client || over.client, live: liveChange(over, item, now, snapshot.live_changes.items), weight: share === null ? over.rate : now.refused_per_second,
       text: t("alarm_over", { whose: over.per === "topic" ? "" : ` (${t(`per_${over.per}`)} ${over.per === "rule" ? over.rule : over.thing})`, since: f.ago(since), rate: f.number(rate), limit: f.readable(over.limit), does: does ? `; ${does}` : "", who: culprit(does && now.account.client ? now.account : over) }),

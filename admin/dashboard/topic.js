@@ -6,7 +6,7 @@ import { traffic } from "./chart.js";
 import { h } from "./dom.js";
 import { editor } from "./edit.js";
 import * as f from "./format.js";
-import { accountText, address, badge, bar, culprit, figure, figures, given, head, originText, problem, protocolBadge, quiet, section, stateWord, table, topicAnchor, waitText } from "./parts.js";
+import { accountText, address, badge, culprit, figure, figures, given, head, originText, problem, protocolBadge, quiet, section, stateWord, table, topicAnchor, waitText } from "./parts.js";
 import { amend, limitPath, segment } from "./router.js";
 import { points, readTopic, refresh } from "./screen_data.js";
 import { liveTopic, may } from "./store.js";
@@ -44,7 +44,7 @@ export function levelCard(level, protocol, quotas) {
     h("p", { class: "limit-line" }, h("strong", null, f.limitText(level.limit)), " ", given(whose(level)), " ", badge(originText(level.origin), level.origin === "override" ? "live" : ""), level.mode !== "enforce" && [" ", badge(t(`mode_${level.mode}`), "warn")]),
     h("ul", { class: "plain" }, setBy(level, quotas).map((text, at) => h("li", { key: at }, given(text)))),
     h("p", null, actionText(level, protocol)),
-    usage && h("p", { class: "quiet" }, t("usage_line", { passed: f.count(usage.admitted), refused: f.count(usage.refused), held: f.count(usage.held) }), usage.shadow_refused > 0 && ` · ${t("usage_shadow", { n: f.count(usage.shadow_refused) })}`, usage.last_refused && ` · ${t("last_limited")} ${f.moment(usage.last_refused, true)}`, usage.breaker === "open" && ` · ${t("breaker_open", { time: level.open_for })}`),
+    usage && h("p", { class: "quiet" }, t("usage_line", { passed: f.count(usage.admitted + usage.shadow_refused), refused: f.count(usage.refused), held: f.count(usage.held) }), usage.shadow_refused > 0 && ` · ${t("usage_shadow", { n: f.count(usage.shadow_refused) })}`, usage.last_refused && level.mode === "enforce" && ` · ${t("last_limited")} ${f.moment(usage.last_refused, true)}`, usage.breaker === "open" && ` · ${t("breaker_open", { time: level.open_for })}`),
   );
 }
 
@@ -115,9 +115,14 @@ export default function topic({ protocol, topic: name }, query) {
     return table(t("worst_clients"), "client user client_name library refused:number refused_of:number waiting:number act:spoken", rows, { empty: t("nobody_refused") });
   }
 
+  /** A limit that is only tried is drawn, too: the series has none. */
+  function drawTried({ points }, now) {
+    if (points?.received && now?.limit?.mode === "shadow") points.limit = points.received.map((_, at) => points.limit?.[at] ?? now.limit.messages_per_second);
+  }
+
   function facts(now) {
     const level = data.body?.levels?.find((each) => each.per === "topic") || data.body?.levels?.[0];
-    return figures(rates(now), figure("waiting", f.count(now?.waiting), now?.account?.state === "waiting"), now?.spooled > 0 && figure("spooled", f.count(now.spooled)), figure("limit", f.levelText(level)), figure("used", bar(now?.used)), figure("wait", now?.account && waitText(now)), now?.wait_p99_ms && figure("p99_wait", f.milliseconds(now.wait_p99_ms)),
+    return figures(rates(now), figure("waiting", f.count(now?.waiting)), now?.spooled > 0 && figure("spooled", f.count(now.spooled)), figure("limit", f.levelText(level)), figure("wait", now?.account && waitText(now)), now?.wait_p99_ms && figure("p99_wait", f.milliseconds(now.wait_p99_ms)),
       now?.account?.state === "would_refuse" ? figure("would_refuse", f.rate(now.account.would_refuse_per_second)) : figure("last_limited", f.moment(level?.usage?.last_refused, true)));
   }
 
@@ -129,6 +134,7 @@ export default function topic({ protocol, topic: name }, query) {
     },
     view() {
       const now = fresh();
+      drawTried(data.series || {}, now);
       if (wanted && now && may("operator")) {
         const client = wanted;
         wanted = null;
@@ -143,10 +149,11 @@ export default function topic({ protocol, topic: name }, query) {
         now && accountOf(now, act.ways),
         act.view(),
         facts(now),
+        quiet(t("rates_are"), "rates"),
         edit?.view(),
         traffic(data, charts, f.topicName(item)),
         section("limits", t("limits_in_force"), null, data.body && (data.body.levels?.length ? data.body.levels.map((level) => levelCard(level, protocol, data.quotas)) : quiet(t("no_limit"))),
-          (data.body?.remarks || []).map((text, at) => h("p", { key: at, class: "notice" }, text)), data.body?.explanation && why(data.body.explanation)),
+          now?.account?.state !== "would_refuse" && (data.body?.remarks || []).map((text, at) => h("p", { key: at, class: "notice" }, text)), data.body?.explanation && why(data.body.explanation)),
         section("clients", t("worst_clients"), null, worstClients(now)),
       ];
     },

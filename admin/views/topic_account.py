@@ -33,7 +33,7 @@ def first_by_place(over: Iterable[OverLimitView]) -> dict[Place, OverLimitView]:
     found: dict[Place, OverLimitView] = {}
     for facts in over:
         place = facts.protocol, facts.topic, facts.operation
-        if place not in found or facts.since < found[place].since:
+        if place not in found or facts.bouts_since < found[place].bouts_since:
             found[place] = facts
     return found
 

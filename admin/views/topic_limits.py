@@ -49,7 +49,7 @@ async def with_limits(
     started = trio.current_time()
     for at, item in enumerate(items, 1):
         effective, first = limit_of(item), over.get(item.key())
-        since = None if first is None else first.since
+        since = None if first is None else first.bouts_since
         received = gateway.received_lately(item.key(), LOOK_BACK_S) if item.waiting else ()
         if effective is None:
             account = account_of(item, None if first is None else rules.rule(first.rule), None, since, received)

@@ -19,6 +19,9 @@ class OverLimitView(View, frozen=True, kw_only=True):
     origin: Annotated[str, fact("its source")] = ""
     limit: Annotated[str, fact("as people write it")] = ""
     since: Annotated[float, fact("seconds since 1970", least)] = 0.0
+    bouts_since: Annotated[
+        float, fact("seconds since 1970: when the first bout began of those that followed each other within a minute", least)
+    ] = 0.0
     rate: Annotated[int, fact("offered, over the last second or so", add, "messages/s")] = 0
     refused: Annotated[int, fact("since it was reached", add, "messages")] = 0
     delayed: Annotated[int, fact("since it was reached", add, "messages")] = 0

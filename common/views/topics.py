@@ -24,7 +24,7 @@ class RefusedClientView(View, frozen=True, kw_only=True):
     refused_per_second: Annotated[float, fact("a mean over ten seconds", add, "messages/s")] = 0.0
     refused_per_second_1s: Annotated[float, fact("of the last second", add, "messages/s")] = 0.0
     would_refuse_per_second: Annotated[float, fact("over limits in mode shadow: a mean over ten seconds", add, "messages/s")] = 0.0
-    would_refuse_since: Annotated[str | None, fact("when such began to come; null: none of the last ten seconds was", least)] = None
+    would_refuse_since: Annotated[str | None, fact("when such began to come; null: none came within a minute", least)] = None
 
     def key(self) -> object:
         return self.client
@@ -67,7 +67,10 @@ class TopicAccountView(View, frozen=True, kw_only=True):
     """What a topic's limit does to its messages now (`admin/views/topic_account.py`)."""
 
     state: Annotated[str, fact("refused; waiting (nothing is refused); would_refuse (the limit is only counted: mode shadow); within")]
-    since: Annotated[str | None, fact("when its limit was reached; of one that is only counted, when what is over it began to come")] = None
+    since: Annotated[
+        str | None,
+        fact("when its limit was reached, or what is over it began to come; bouts within a minute are one"),
+    ] = None
     would_refuse_per_second: Annotated[float, fact("of a limit that is only counted: what it would refuse", unit="messages/s")] = 0.0
     first_waited_seconds: Annotated[
         float | None,

@@ -10,8 +10,10 @@ messages that the limit cost: refused, dropped, or lost with the channel or conn
 it made wait. Both are counted since the line before; in `limit_recovered`, since the episode began. `waiting` are a topic's messages that
 wait now.
 
-`since` is when the episode began. A rule for several operations has one bucket for all of them, and so one episode. What a rule of
-`operation: requeue` limits may come as a publish (RocketMQ's send-backs), and is called `requeue` all the same.
+`since` is when the episode began; `bouts_since`, when the first of those began that followed each other within BOUTS_NS. A flood that takes
+breath for three seconds is over its limit "since just now" otherwise, whatever has been refused before. A rule for several operations has
+one bucket for all of them, and so one episode. What a rule of `operation: requeue` limits may come as a publish (RocketMQ's send-backs),
+and is called `requeue` all the same.
 
 `client` is the address that was over the limit most since the line before, `client_refused` the messages that it lost by that, and
 `clients` the number of addresses over the limit (MAX_CLIENTS at most are told apart). `topic`, `group`, `user`, `listener` and `operation`
@@ -47,6 +49,7 @@ MAX_EPISODES: Final = 1000  # buckets; over their limits with lines of their own
 MAX_NAME_CHARS: Final = 1000  # characters; of a name in `described`; RocketMQ's topics have 255 at most, but clients make them up
 RECOVERED_NS: Final = 2_000_000_000  # ns; without a refusal, until a bucket has recovered; a guess
 AGAIN_NS: Final = 60_000_000_000  # ns; between two lines of one episode: docs/design/contract.md 8
+BOUTS_NS: Final = 60_000_000_000  # ns; between two episodes of one flood; a guess
 TICK_NS: Final = 500_000_000  # ns; by which a tick may be early or late
 
 EpisodeKey = tuple[str, str, str, str, str]  # the bucket's identity, and its operation; nothing: it has several
@@ -88,12 +91,13 @@ class Episode:
     """One bucket over its limit, since the first message that was."""
 
     __slots__ = (
-        "began", "bucket", "client_over", "clients", "clients_over", "delayed", "last_over_at", "limit", "limit_words", "offered", "over",
-        "over_now", "over_of_all", "rate", "reason", "refused", "retry_after_ns", "told_at", "told_delayed", "told_refused", "worst",
+        "began", "bouts_since", "bucket", "client_over", "clients", "clients_over", "delayed", "last_over_at", "limit", "limit_words",
+        "offered", "over", "over_now", "over_of_all", "rate", "reason", "refused", "retry_after_ns", "told_at", "told_delayed",
+        "told_refused", "worst",
     )  # fmt: skip
 
     def __init__(self, bucket: Bucket, key: Key) -> None:
-        self.began = time.time()
+        self.began = self.bouts_since = time.time()
         self.reason: str | None = "share" if is_cap(bucket) else None  # of its last refusal; None: the limit alone
         self.bucket = bucket
         self.clients: dict[str, Culprit] = {}  # by address, since the line before; MAX_CLIENTS at most
@@ -163,6 +167,7 @@ class LimitEvents:
         """`topics`: those of the accounts, which know what waits of each."""
         self._topics = {} if topics is None else topics
         self._over: dict[EpisodeKey, Episode] = {}
+        self._recovered: dict[EpisodeKey, tuple[float, int]] = {}  # bouts_since, and when it recovered: monotonic ns; MAX_EPISODES at most
         self._offered: dict[Bucket, int] = {}  # messages, since the last tick
         self._others = 0  # messages over the limits of buckets without an episode, since the last line of theirs
         self._others_told_at = 0  # monotonic ns; 0: never
@@ -197,6 +202,7 @@ class LimitEvents:
             if len(self._over) >= MAX_EPISODES:
                 return None
             episode = self._over[identity] = Episode(bucket, key)
+            episode.bouts_since, _ = self._recovered.pop(identity, (episode.began, 0))
         episode.bucket = bucket  # the same, or one made anew for the same thing
         episode.over_now = True
         return episode
@@ -220,6 +226,8 @@ class LimitEvents:
             if now - episode.last_over_at > RECOVERED_NS + (episode.retry_after_ns if self._waiting(episode) else 0):
                 del self._over[identity]
                 if episode.told_at:
+                    if len(self._recovered) < MAX_EPISODES:
+                        self._recovered[identity] = episode.bouts_since, now
                     log_limit_event(
                         logging.INFO, "limit_recovered", episode, refused=episode.refused, delayed=episode.delayed,
                         clients=episode.clients_over, client_refused=episode.worst.refused,
@@ -228,6 +236,8 @@ class LimitEvents:
             remedy = f"{MAX_EPISODES} other limits have lines of their own; see the access log, or sluice limits list"
             log.event(logging.WARNING, "limits_reached", messages=self._others, remedy=remedy)
             self._others, self._others_told_at = 0, now
+        for identity in [each for each, (_, at) in self._recovered.items() if now - at > BOUTS_NS]:
+            del self._recovered[identity]
         self._offered.clear()
         self._ticked_at = now
 
@@ -265,7 +275,7 @@ def described(episode: Episode, waiting: int | None) -> OverLimitView:
         per=bucket.effective.per, thing=bucket.thing()[:MAX_NAME_CHARS], rule=bucket.rule.name, operation=operation_of(bucket, key),
         operations=match.text_of("operation") if len(match.operations()) > 1 else "",
         place=bucket.rule.place, origin=bucket.effective.origin, limit=episode.limit_text(),
-        since=episode.began, rate=episode.rate, refused=episode.refused, delayed=episode.delayed,
+        since=episode.began, bouts_since=episode.bouts_since, rate=episode.rate, refused=episode.refused, delayed=episode.delayed,
         protocol=origin.protocol, topic=key.text[:MAX_NAME_CHARS], listener=origin.listener,
         client=origin.client, user=(origin.user or "")[:MAX_NAME_CHARS], group=(group_of(key) or "")[:MAX_NAME_CHARS],
         client_refused=episode.worst.refused, clients=episode.clients_over, waiting=waiting,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 MAX_TOPICS: Final = 1000  # topics; refused last, whose clients are known; a guess: 2 MB
 MAX_CLIENTS_KEPT: Final = 8  # clients; of each topic; a guess
+BOUTS_S: Final = 60.0  # seconds; without a message over a limit in mode shadow, until what comes is another bout; a guess
 MAX_GROUPS_SHOWN: Final = 50  # consumer groups; with series of their own (the rest is under __other__); a guess
 GROUP_IDLE_S: Final = FORGET_AFTER / 1e9  # seconds; refused nothing for so long, a group makes room for another one
 
@@ -51,7 +52,8 @@ class Client:
 
     __slots__ = (
         "address", "forwarded", "group", "last_rate", "lately", "lately_s", "previous", "received", "received_lately", "recent", "refused",
-        "user", "waiting", "window", "would_lately", "would_refuse", "would_refuse_since",
+        "user", "waiting", "window", "would_idle_s", "would_lately", "would_refuse",
+        "would_refuse_since",
     )  # fmt: skip
 
     def __init__(self, address: str) -> None:
@@ -68,7 +70,8 @@ class Client:
         self.would_refuse = 0  # over a limit in mode shadow
         self.would_lately = 0  # of these, in the last ten seconds
         self.received_lately = 0  # in the last ten seconds
-        self.would_refuse_since = 0.0  # seconds since 1970; when such began to come; 0: none of the last ten seconds was
+        self.would_refuse_since = 0.0  # seconds since 1970; when such began to come; 0: none came within BOUTS_S
+        self.would_idle_s = 0.0  # seconds; since such came last
         self.last_rate = 0.0  # the same, over the last tick
         self.window: RecentCounts | None = None  # None: none refused in the last ten seconds, none would have been, none waits
         self.recent = 0.0  # refused, held or only counted of late: halved every second; decides who stays in the list
@@ -78,6 +81,9 @@ class Client:
         self.previous = self.refused, self.would_refuse, self.received
         refused, would_refuse = self.refused - before[0], self.would_refuse - before[1]
         self.last_rate = refused / seconds
+        self.would_idle_s = 0.0 if would_refuse else self.would_idle_s + seconds
+        if self.would_idle_s > BOUTS_S:
+            self.would_refuse_since = 0.0
         window = self.window
         if window is None and (refused or would_refuse or self.waiting):
             window = self.window = RecentCounts(3)
@@ -85,8 +91,6 @@ class Client:
             window.add(seconds, (refused, would_refuse, self.received - before[2]))
             _, self.lately, self.would_lately, self.received_lately = window.sums
             self.lately_s = window.seconds
-            if not self.would_lately:
-                self.would_refuse_since = 0.0
             if not (self.lately or self.would_lately or self.waiting):
                 self.window = None
         self.recent /= 2

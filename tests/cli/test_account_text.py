@@ -18,10 +18,10 @@ ITEM: dict[str, Any] = {"waiting": 3900, "refused_per_second": 30.0, "received_p
     ("account", "text"),
     [
         ({"state": "refused"}, "50 % refused"),
-        ({"state": "waiting", "last_waits_seconds": None}, "3,900 waiting, the last one waits without end"),
+        ({"state": "waiting", "last_waits_seconds": None}, "3,900 waiting, a new one will wait without end"),
         (
             {"state": "waiting", "first_waited_seconds": 65.0, "last_waits_seconds": 130.2, "unrefused_because": "no_confirms"},
-            "3,900 waiting, the first for 1min 5s, the last one waits 2min 10s; nothing is refused, as the publisher has no confirms",
+            f"3,900 waiting, the oldest has waited 1min 5s, a new one will wait 2min 10s; {BECAUSE['no_confirms']}",
         ),
         (
             {"state": "would_refuse", "would_refuse_per_second": 15.0},

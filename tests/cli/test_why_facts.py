@@ -50,7 +50,10 @@ def test_what_waits_is_told_by_how_much_how_long_and_why_nothing_is_refused() ->
     found.levels[0].event = {"event": "limit_reached", "since": "2026-11-25T21:30:00.000Z"}
     text = " ".join(page(found).split())
     assert "bills bill.eu: waiting now, since 2026-11-25" in text
-    assert "now 3,900 waiting, the first for 1min 5s, the last one waits 2min 10s; nothing is refused, as the publisher has no" in text
+    assert (
+        "now 3,900 waiting, the oldest has waited 1min 5s, a new one will wait 2min 10s; nothing is refused, as the publisher uses no"
+        in text
+    )
     assert "on a channel without confirms it waits for its turn" in text
     assert "until the next message passes" not in text
 

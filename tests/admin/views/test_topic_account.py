@@ -121,7 +121,7 @@ def test_the_first_that_waits_came_when_the_last_so_many_had_not(waiting: int, s
 
 
 def test_a_topic_over_two_limits_is_so_since_the_first() -> None:
-    facts = [OverLimitView(per="topic", thing="a", rule="r", protocol="amqp", topic="a", since=since) for since in (9.0, 7.0)]
+    facts = [OverLimitView(per="topic", thing="a", rule="r", protocol="amqp", topic="a", bouts_since=since) for since in (9.0, 7.0)]
     assert first_by_place(facts) == {("amqp", "a", "produce"): facts[1]}
 
 
@@ -131,7 +131,7 @@ async def test_a_topic_without_a_limit_of_its_own_has_an_account_of_those_of_oth
     place = {"protocol": "amqp", "topic": "%2F/bills/bill", "operation": "produce"}
     item = {**place, "received_per_second": 60.0, "forwarded_per_second": 30.0, "refused_per_second": 0.0, "bytes_per_second": 0.0}
     clients = [{"client": "10.0.0.7", "waiting": 3900, "refused_per_second": 20.0}]
-    api.gateway.over_limits = [{**place, "since": SINCE, "per": "client", "thing": "10.0.0.7", "rule": "each"}]
+    api.gateway.over_limits = [{**place, "since": SINCE, "bouts_since": SINCE, "per": "client", "thing": "10.0.0.7", "rule": "each"}]
     for more, state, because in (
         ({"waiting": 3900}, "waiting", "no_confirms"), ({"refused_per_second": 30.0}, "refused", None), ({"waiting": 1}, "within", None)
     ):  # fmt: skip
@@ -149,7 +149,7 @@ async def test_each_topic_of_the_list_has_its_account(api: Control) -> None:
         "waiting": 4000, "clients": [{"client": "10.0.0.7", "waiting": 4000}],
     }  # fmt: skip
     api.gateway.seen_topics = [item]
-    api.gateway.over_limits = [{**place, "since": SINCE, "per": "topic", "thing": "orders", "rule": "r"}]
+    api.gateway.over_limits = [{**place, "since": SINCE, "bouts_since": SINCE, "per": "topic", "thing": "orders", "rule": "r"}]
     (found,) = (await api.ask("GET", "/v1/topics")).json()["items"]
     assert found["limit"]["action"] == "reject"
     assert found["account"] == {

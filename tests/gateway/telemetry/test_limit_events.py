@@ -14,7 +14,7 @@ from gateway.counting.accounts import TopicTotals
 from gateway.pipeline.actions.counting import count_held, count_outcome
 from gateway.pipeline.conversation import REFUSED
 from gateway.pipeline.parts import REQUEST, Part
-from gateway.telemetry.limit_events import AGAIN_NS, MAX_EPISODES, RECOVERED_NS, LimitEvents
+from gateway.telemetry.limit_events import AGAIN_NS, BOUTS_NS, MAX_EPISODES, RECOVERED_NS, LimitEvents
 from limiter.judge import Judge
 from limiter.keys import Key, Tally
 from limiter.limits import SECOND, Limit, Rate
@@ -183,6 +183,24 @@ def test_a_limit_that_was_not_told_of_does_not_recover(caplog: pytest.LogCapture
     assert (over.said(), over.events.over()) == ([], [])
 
 
+def test_bouts_within_a_minute_are_one_since_the_first(caplog: pytest.LogCaptureFixture) -> None:
+    """A flood that takes breath for three seconds was over its limit since just now, beside a chart that was red for minutes."""
+    over = Over(PER_TOPIC, caplog)
+
+    def bout(at: int) -> tuple[float, float]:
+        over.events.tick(at - SECOND)
+        over.ask(1000)
+        over.fold()
+        over.events.tick(at)
+        (facts,) = over.events.over()
+        over.events.tick(at + RECOVERED_NS + SECOND)
+        assert over.events.over() == []
+        return facts.since, facts.bouts_since
+
+    first, again, later = bout(over.now), bout(over.now + 30 * SECOND), bout(over.now + 30 * SECOND + BOUTS_NS + 6 * SECOND)
+    assert first[0] == first[1] == again[1] < again[0] < later[0] == later[1]
+
+
 def test_what_waits_for_no_message_names_who_waits_and_not_who_was_there_first(caplog: pytest.LogCaptureFixture) -> None:
     """A request for messages is counted at the limit, and not in its key's tally."""
     over = Over(WORK, caplog)
@@ -337,6 +355,7 @@ def test_what_is_over_is_described_from_the_first_line_until_it_has_recovered(ca
     (found,) = over.events.over()
     described = to_builtins(found)
     since = described.pop("since")
+    assert since == described.pop("bouts_since")
     assert isinstance(since, float)
     assert abs(since - time.time()) < 60
     assert described == {
