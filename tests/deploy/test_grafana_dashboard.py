@@ -43,8 +43,17 @@ RULES: Final[list[dict[str, object]]] = [
 ]
 
 
+PAGE: Final = {  # what a chart of the page shows -> where the board does: its panel, and the end of the legend
+    "received": ("Rate against limit: messages", ": received"),
+    "forwarded": ("Rate against limit: messages", ": passed"),
+    "limit": ("Rate against limit: messages", ": limit ({{origin}})"),
+    "refused": ("Refused and dropped", ": {{reason}}"),
+    "waiting": ("Waiting and delayed", ": waiting"),
+}
+
+
 @pytest.fixture(scope="module")
-def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gateway, Prometheus]]:
     """It scrapes a gateway each second, one that refuses messages of both protocols; a limit has just been changed."""
     with ExitStack() as stack:
         rabbit = stack.enter_context(swallowing.SwallowingBroker(swallowing.amqp))
@@ -69,7 +78,12 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
         refused = "count(rate(sluice_messages_refused_total[10s]) > 0) == 2"
         wait_until(lambda: bool(server.query(refused)), within=60, what="topics of both protocols are refused", every=0.5)
         gateway.cli("limits", "set", "rocketmq", "orders", "--messages", "90/s", "--reason", "a change to see", "--yes")
-        yield server
+        yield gateway, server
+
+
+@pytest.fixture(scope="module")
+def prometheus(watched: tuple[Gateway, Prometheus]) -> Prometheus:
+    return watched[1]
 
 
 def filled(query: str) -> str:
@@ -99,6 +113,33 @@ def test_a_query_has_an_answer(title: str, query: str, prometheus: Prometheus) -
         return any(not math.isnan(float(series["value"][1])) for series in prometheus.query(asked))
 
     wait_until(answered, within=60, what=f"{title}: {asked}", every=0.5)
+
+
+@pytest.mark.slow
+def test_the_board_shows_what_the_charts_of_the_page_show(watched: tuple[Gateway, Prometheus]) -> None:
+    """The same topic, the last ten seconds of both: what came, passed, was refused, waits, and the limit."""
+    gateway, prometheus = watched
+    path = "/v1/series?range=15m&protocol=rocketmq&topic=orders"
+
+    def of_page(name: str) -> float:
+        known = [float(value) for value in gateway.get(path)["points"][name][-11:-1] if value is not None]
+        return sum(known) / max(len(known), 1)
+
+    def of_board(name: str) -> float:
+        title, legend = PAGE[name]
+        targets = next(panel["targets"] for panel in PANELS if panel["title"] == title)
+        (query,) = (target["expr"] for target in targets if target["legendFormat"].endswith(legend))
+        found = prometheus.query(filled(query).replace('topic=~".*"', 'topic="orders"'))
+        return sum([float(each["value"][1]) for each in found if each["metric"]["protocol"] == "rocketmq"])
+
+    def is_the_same(name: str) -> bool:
+        """Or nearly: the two windows are not of the same moment, and the producer has little time on a busy machine."""
+        return abs(of_page(name) - of_board(name)) <= 0.3 * of_page("limit")
+
+    assert set(PAGE) == set(gateway.get(path)["points"]) - {"bytes"}, "bytes are in no chart"
+    for name in PAGE:
+        wait_until(lambda name=name: is_the_same(name), within=60, what=f"{name} is the same", every=0.5)  # type: ignore[misc]
+        assert name == "waiting" or of_board(name) > 0
 
 
 def test_each_reason_to_be_empty_is_that_of_a_query() -> None:
