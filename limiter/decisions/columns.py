@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
-from limiter.algorithms.token_bucket import TokenBucket
+from limiter.algorithms.token_bucket import UNBOUNDED, TokenBucket
 from limiter.buckets.bucket import IN_USE
 from limiter.buckets.ledger import TOUCH_NS
 
@@ -100,8 +100,8 @@ def all_fit(columns: Columns, asked: list[Bucket], now: int) -> bool:
 
 
 def has_room(room: tuple[int, int], bucket: Bucket) -> bool:
-    """Whether what `bucket` is asked for is in `room`: a debt has no bound, and below none is worth telling apart."""
-    return max(room[0], -1) >= bucket.asked and max(room[1], -1) >= bucket.asked_bytes
+    """Whether what `bucket` is asked for is in `room`. Debts and bursts have no bound: what is no native integer is the nearest that is."""
+    return min(max(room[0], -1), UNBOUNDED) >= bucket.asked and min(max(room[1], -1), UNBOUNDED) >= bucket.asked_bytes
 
 
 def take(columns: Columns, asked: list[Bucket]) -> None:

@@ -155,6 +155,14 @@ def test_a_debt_too_deep_for_a_native_integer_refuses_as_any(rules: list[Rule]) 
     assert [piece.passed for piece in mixed.pieces] == [0, 0, 0]
 
 
+def test_a_burst_too_large_for_a_native_integer_lets_pass_as_any() -> None:
+    judge = Judge(RuleSet((Rule("client", per="client", limit=Limit(bytes=Rate(9 * 10**14), burst_ns=86_400 * SECOND)),)))
+    keys = [key_of(judge, topic) for topic in TOPICS]
+    mixed = Mixed(keys, [(0, 100), (1, 100), (0, 101)])
+    judge.decide([mixed], BEGIN)
+    assert (mixed.passed, mixed.pieces) == (3, None)
+
+
 def test_keys_under_no_rule_pass_unseen() -> None:
     twice = Twice(Rule("mine", Match(topic=TOPICS[0]), limit=Limit(messages=Rate(2))))
     assert twice.ask([(1, 5), (0, 5), (2, 5)], BEGIN).pieces is None
