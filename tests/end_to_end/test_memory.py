@@ -13,7 +13,6 @@ from support.brokers.rabbitmq import RabbitMQ
 from support.clients.programs import go_publish
 from support.gateways import Gateway, StartGateway, amqp_listener
 from support.processes import wait_until
-from support.wires.idle_connections import AMQP, ROCKETMQ, Dialogue, IdleConnections, allow_open_files
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.slow]
 
@@ -21,10 +20,6 @@ PUBLISHERS = 25
 BUDGET = 512 * 1024
 BODY = 16 * 1024
 EACH = 1200  # messages of a publisher: more than the sockets between it and the broker hold, however slowly it fills them
-
-WARM = 50  # connections before the first look: what is allocated once is there then
-IDLE = 1000
-IDLE_BUDGET = 20_000  # bytes of resident memory per connection (issue 4); measured 2026-11, interpreted: AMQP 12,100
 
 
 def test_a_stalled_broker_leaves_memory_flat_and_loses_nothing(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
@@ -76,21 +71,3 @@ def test_a_stalled_broker_leaves_memory_flat_and_loses_nothing(rabbitmq: RabbitM
     assert max(sizes) - base < PUBLISHERS * BUDGET
     assert published.count("A") == published.sent
     assert sorted(arrived) == sorted([*warm.ids("A"), *published.ids("A")])
-
-
-@pytest.mark.parametrize(("protocol", "dialogue"), [("amqp", AMQP), ("rocketmq", ROCKETMQ)])
-def test_an_idle_connection_costs_at_most_20_kb(start_gateway: StartGateway, protocol: str, dialogue: Dialogue) -> None:
-    """Each has been used (AMQP: handshake, channel, an acked publish; RocketMQ: sends, long polls) under a rule that knows it."""
-    allow_open_files(2 * (WARM + IDLE) + 200)
-    rule = {"name": "all", "match": {"protocol": protocol}, "per": "topic", "limit": {"messages": "1M/s"}}
-    with IdleConnections(dialogue) as idle:
-        listener = {"name": "idle", "protocol": protocol, "bind": "127.0.0.1:0", "upstream": idle.upstream}
-        gateway: Gateway = start_gateway([listener], [rule])
-        port = gateway.port("idle")
-        idle.add(WARM, port)
-        time.sleep(1.0)
-        base = gateway.resident_bytes()
-        idle.add(IDLE, port)
-        time.sleep(1.0)
-        each = (gateway.resident_bytes() - base) / IDLE
-    assert 0 < each <= IDLE_BUDGET, f"{each:,.0f} bytes for each idle connection"
