@@ -243,8 +243,8 @@ e2e: $(PRODUCT) .venv/.spark ## All tests but Spark's against the compiled wheel
 # What make test has with a real broker runs here as pure Python, too, on the brokers before, unless RABBITMQ and ROCKETMQ in the command say on which.
 test-long: RABBITMQ = 3
 test-long: ROCKETMQ = 5.3.3
-test-long: .venv/.spark $(SPARK_CLASSES) ## Tests that take minutes each: thirty nights, clusters of Spark, timers, hundreds of kills; and all with a broker, on the brokers before; an hour.
-	@$(SYSTEM) compiler java maven go node ruby librabbitmq rabbitmq redis-server systemd iproute2 zsh fish rclone ssh strace
+test-long: .venv/.spark $(SPARK_CLASSES) $(BROWSER)/.installed ## Tests that take minutes each: thirty nights, clusters of Spark, timers, hundreds of kills; and all with a broker, on the brokers before; an hour.
+	@$(SYSTEM) compiler java maven go node ruby librabbitmq rabbitmq redis-server chromium systemd iproute2 zsh fish rclone ssh strace
 	$(call from-the-source-tree,(long or random or rabbitmq or rocketmq) and (long or not bench) and not airflow and not kubernetes and not storage and not packages,,$(on-rabbitmq);)
 
 # Debian from its mirror, 70 MB, kept in build/packages. A real RabbitMQ is behind what is upgraded under load.

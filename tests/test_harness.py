@@ -324,6 +324,9 @@ def test_a_rabbitmq_that_cannot_be_had_is_told_of_loudly(tmp_path: Path, fault: 
     assert (folder / "version").exists() == (fault == "no mount")
 
 
+MADE = (".venv/.product-auto", ".venv/.spark", "build/java/spark.jsa", "tests/dashboard/node_modules/.installed")
+
+
 @pytest.mark.parametrize(
     ("target", "asked", "rabbitmq", "rocketmq"),
     [
@@ -342,7 +345,7 @@ def test_on_which_brokers_make_runs(tmp_path: Path, target: str, asked: tuple[st
     program.chmod(0o755)
     given = ("MAKEFLAGS", "MFLAGS", "RABBITMQ", "ROCKETMQ", "SUITE", "SLUICE_COMPILE", "SLUICE_RABBITMQ", "SLUICE_ROCKETMQ")
     environment = {name: value for name, value in os.environ.items() if name not in given}
-    made = [word for file in (".venv/.product-auto", ".venv/.spark", "build/java/spark.jsa") for word in ("-o", file)]
+    made = [word for file in MADE for word in ("-o", file)]
     command = ["make", *made, f"BIN={tmp_path}", "SYSTEM=true", "unpacked-rabbitmq=echo unpacked", *asked, target]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=HANG_S)
     assert {line for line in done.stdout.splitlines() if line.startswith("on ")} == {f"on {rabbitmq}/{rocketmq}"}, done.stdout

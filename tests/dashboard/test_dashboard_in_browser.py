@@ -300,12 +300,17 @@ def play_with_a_flood(scenario: str, world: World, record_property: Any) -> None
             print(figure)
 
 
+def rarely(*scenarios: str) -> list[Any]:
+    """What few people meet, or another scenario shows in a like place: `make test-long`."""
+    return [pytest.param(scenario, marks=pytest.mark.long) for scenario in scenarios]
+
+
 @pytest.mark.parametrize(
     "scenario",
     [
-        "sign_in", "numbers_move", "field_errors", "accessible", "widths_and_languages", "viewer", "addresses_and_size", "pictures",
-        "support_bundle", "no_such_page", "words_in_tables", "other_tab_signs_in", "advice", "sleeping_tab", "many_tabs", "dead_worker",
-        "retries",
+        "sign_in", "numbers_move", "field_errors", "accessible", "widths_and_languages", "viewer", "addresses_and_size",
+        "support_bundle", "no_such_page", "words_in_tables", "advice", "dead_worker", "retries",
+        *rarely("pictures", "other_tab_signs_in", "sleeping_tab", "many_tabs"),
     ],
 )  # fmt: skip
 def test_what_changes_nothing(shared_world: World, scenario: str, record_property: Any) -> None:
@@ -315,17 +320,17 @@ def test_what_changes_nothing(shared_world: World, scenario: str, record_propert
 @pytest.mark.parametrize(
     "scenario",
     [
-        "change_a_limit", "lost_race", "keyboard_alone", "quotas_and_candidates", "lost_race_of_quotas", "configuration", "log_level",
+        "change_a_limit", "lost_race", "keyboard_alone", "quotas_and_candidates", "configuration", "log_level",
         "tokens", "close_a_connection", "address_of_the_form", "undo_later", "presets", "scale_of_a_flood", "never_seen", "roll_back",
-        "held_topic", "names_in_lists", "act_on_the_culprit", "left_while_applying",
-        "wrong_clock_and_slow_port",
+        "held_topic", "names_in_lists", "act_on_the_culprit",
+        *rarely("lost_race_of_quotas", "left_while_applying", "wrong_clock_and_slow_port"),
     ],
 )  # fmt: skip
 def test_what_changes_something(world: World, scenario: str, record_property: Any) -> None:
     play_with_a_flood(scenario, world, record_property)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_the_link_that_a_terminal_shows(tmp_path: Path, workers: int) -> None:
     """As the tutorial has it: `sluice run`, a few messages, and the link in a browser."""
     port, admin = free_ports(2)
@@ -350,6 +355,7 @@ def test_the_gateway_is_restarted_under_an_open_page(world: World) -> None:
         play("restart", world)
 
 
+@pytest.mark.long
 def test_the_gateway_is_upgraded_under_open_pages(world: World) -> None:
     with AMQPFlood(world.port):
         world.wait_for_refusals()
@@ -385,6 +391,7 @@ def test_new_points_are_joined_to_those_that_are_there(world: World) -> None:
     play("points_are_joined", world)
 
 
+@pytest.mark.long
 def test_ten_thousand_topics(world: World) -> None:
     for first in range(0, MANY, 1000):  # a client may use so many new names a second
 
