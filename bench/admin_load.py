@@ -19,6 +19,12 @@ them, and p99 says how full the core was, not what an attack does to a gateway t
 `--load exports`, not among them either: EXPORTS spreadsheets of all topics at once, again and again, and meanwhile another viewer's page of
 `/v1/topics`, timed in the same way.
 
+`--load page` is an open page, its topics searched, sorted and paged: the stream, the worst topics each 2 s, and a search, an order and a
+page anywhere twice a second, each timed. Before the turns the gateway's processor time is taken without a message for `--idle` seconds,
+alone and with an open page that nobody searches. It goes to admin-page.json. All of it, as it is kept:
+
+PYTHONPATH=.:tests .venv/bin/python bench/admin_load.py --load page --topics 100000 --rate 8000 --rounds 7
+
 Medians of the turns, and their ratios; two kinds of turns without load, compared with each other in the same way, are the noise. What is
 under way stands on stderr. Whatever is not answered for PATIENCE_S ends it with an error.
 """
@@ -26,6 +32,7 @@ under way stands on stderr. Whatever is not answered for PATIENCE_S ends it with
 from __future__ import annotations
 
 import argparse
+import functools
 import http.client
 import itertools
 import json
@@ -49,6 +56,7 @@ from kept import RESULTS, before, keep
 
 from support.gateways import Gateway, command
 from support.processes import LOOPBACK, accepts, free_ports, wait_until
+from support.processor_time import spent_by_tree
 from support.rocketmq import frames
 
 if TYPE_CHECKING:
@@ -62,11 +70,18 @@ CHANGES_PER_MINUTE = 1000
 PARTS = ("topics", "changes", "streams", "strangers")  # of the load
 ATTACK = "attack"
 EXPORTS = "exports"
+PAGE = "page"
+TIMED = frozenset((ATTACK, EXPORTS, PAGE))  # parts of the load whose answers are timed
+PAGE_SHARE = 0.02  # of a core, at most wanted for it
 EXPORTERS = 12  # who export at once
 ATTACKERS = 100  # connections to each port
 ATTACK_RATE = 1_000_000  # bytes a second to each port
 ATTACK_REQUEST = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
-ASKED = {"/livez": 0.5, "/v1/status": 1.0, "/v1/topics": 0.5}  # beside an attack or exports: path -> seconds for an answer
+OPEN = "/v1/stream?topics=50&events=0"  # what an open page reads on, and what it asks for each 2 s
+WORST = "/v1/topics?sort=worst&limit=50"
+SEARCH = f"{WORST}&q=topic-0{{number:03}}"
+PAGES = (SEARCH, "/v1/topics?sort=rate&limit=50&offset={number}1", "/v1/topics?sort=name&limit=50&offset={number}1")
+ASKED = {"/livez": 0.5, "/v1/status": 1.0, "/v1/topics": 0.5, **dict.fromkeys(PAGES, 0.1)}  # path -> seconds for an answer
 
 
 def say(what: str) -> None:
@@ -140,6 +155,7 @@ class AdminLoad:
         self.parts = parts
         self.took: dict[str, list[float]] = {path: [] for path in ASKED}  # seconds; infinite where there was no answer of 200
         self.done: Counter[str] = Counter()
+        self.timed_pages: Collection[str] = PAGES
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
         self._attack_over = FORK.Event()
@@ -161,11 +177,9 @@ class AdminLoad:
                 connection.close()
             self._over.wait(every_s)
 
-    def _stream(self, *, reads: bool) -> None:
+    def _stream(self, path: str = "/v1/stream?topics=200", *, reads: bool) -> None:
         with socket.create_connection((LOOPBACK, self.gateway.admin_port)) as client:
-            client.sendall(
-                f"GET /v1/stream?topics=200 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self.gateway.token}\r\n\r\n".encode()
-            )
+            client.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self.gateway.token}\r\n\r\n".encode())
             client.settimeout(0.5)
             while not self._over.is_set():
                 if not reads:
@@ -174,13 +188,16 @@ class AdminLoad:
                 with suppress(TimeoutError, ConnectionError):
                     self.done["stream bytes"] += len(client.recv(1 << 16))
 
-    def _time(self, path: str, port: int, headers: dict[str, str]) -> None:
-        while not self._over.wait(0.1):
+    def _time(self, path: str, port: int, headers: dict[str, str], every_s: float = 0.1) -> None:
+        for number in itertools.count():
+            if self._over.wait(every_s):
+                return
             began, status = time.monotonic(), 0
             with suppress(OSError, http.client.HTTPException):
                 connection = http.client.HTTPConnection(LOOPBACK, port, timeout=5)
-                connection.request("GET", path, None, headers)
-                status = connection.getresponse().status
+                connection.request("GET", path.format(number=number % 1000), None, headers)
+                answer = connection.getresponse()
+                status, _ = answer.status, answer.read()
                 connection.close()
             self.took[path].append(time.monotonic() - began if status == 200 else float("inf"))
 
@@ -209,10 +226,15 @@ class AdminLoad:
                 *(lambda: self._ask("exports", "GET", "/v1/topics?format=csv", None, 0.0, self._headers()) for _ in range(EXPORTERS)),
                 lambda: self._time("/v1/topics", self.gateway.admin_port, self._headers()),
             ],
+            PAGE: [
+                lambda: self._stream(OPEN, reads=True),
+                lambda: self._ask("worst", "GET", WORST, None, 2.0, self._headers()),
+                *(functools.partial(self._time, path, self.gateway.admin_port, self._headers(), 0.5) for path in self.timed_pages),
+            ],
             "streams": [*(lambda: self._stream(reads=True) for _ in range(STREAMS - 1)), lambda: self._stream(reads=False)],
         }
         self._threads = [  # what is timed does not wait for the processor
-            threading.Thread(target=(lambda task: task()) if part in {ATTACK, EXPORTS} else as_from_elsewhere, args=(task,), daemon=True)
+            threading.Thread(target=(lambda task: task()) if part in TIMED else as_from_elsewhere, args=(task,), daemon=True)
             for part in self.parts
             for task in tasks[part]
         ]
@@ -234,6 +256,23 @@ class AdminLoad:
             raise SystemExit(f"the load on the admin port has not ended after {PATIENCE_S:.0f} s: {dict(self.done)}")
 
 
+def share_of_a_core(gateway: Gateway, seconds: float) -> float:
+    """Of the gateway's processes, over so long."""
+    began, spent = time.monotonic(), spent_by_tree(gateway.process.pid)
+    time.sleep(seconds)
+    return (spent_by_tree(gateway.process.pid) - spent) / (time.monotonic() - began)
+
+
+def share_of_a_page(load: AdminLoad, seconds: float) -> tuple[float, float]:
+    """Of a core, without a message: of the gateway alone, and with an open page that nobody searches."""
+    alone = share_of_a_core(load.gateway, seconds)
+    load.timed_pages = ()
+    with load:
+        with_page = share_of_a_core(load.gateway, seconds)
+    load.timed_pages = PAGES
+    return alone, with_page
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
@@ -247,11 +286,12 @@ def main() -> None:
     parser.add_argument(
         "--load",
         nargs="+",
-        choices=(*PARTS, ATTACK, EXPORTS),
+        choices=(*PARTS, ATTACK, EXPORTS, PAGE),
         default=PARTS,
         metavar="PART",
-        help=f"of {', '.join(PARTS)}, and {ATTACK} and {EXPORTS}; default: all but these two",
+        help=f"of {', '.join(PARTS)}, and {ATTACK}, {EXPORTS} and {PAGE}; default: all but these three",
     )
+    parser.add_argument("--idle", type=float, default=20, help=f"seconds; with `--load {PAGE}` without a message; default 20")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="where the JSON goes")
     parser.add_argument("--workers", type=int, default=1, help="processes of the gateway (gateway.workers); default 1")
     options = parser.parse_args()
@@ -288,6 +328,7 @@ def main() -> None:
             if options.rate is None:
                 options.rate = int(passed / 2) if ATTACK in options.load else 0
             say(f"messages: {options.rate or 'as many as are answered'} a second; {passed:.0f} without load")
+            idle = share_of_a_page(loads["with"], options.idle) if PAGE in options.load else None
             began = 0.0
             for number in range(options.rounds):
                 say(f"round {number + 1} of {options.rounds}: {options.seconds} s without, with, beside and again without load")
@@ -316,10 +357,19 @@ def main() -> None:
     answers = {path: sorted(took) for path, took in loads["with"].took.items() if took}
     for path, took in answers.items():
         in_time = sum(seconds <= ASKED[path] for seconds in took)
-        print(f"{path} meanwhile: {in_time} of {len(took)} within {ASKED[path]} s, the slowest {took[-1]:.3f} s")
+        middle, late = (took[int(part * (len(took) - 1))] for part in (0.5, 0.99))
+        told = f"p50 {middle:.3f} s, p99 {late:.3f} s, the slowest {took[-1]:.3f} s"
+        print(f"{path} meanwhile: {in_time} of {len(took)} within {ASKED[path]} s, {told}")
+    if idle is not None:
+        share = idle[1] - idle[0]
+        print(f"an open page: {share:.2%} of a core, at most {PAGE_SHARE:.0%} wanted: {'held' if share <= PAGE_SHARE else 'NOT held'}")
     print(f"topics known: {known}; in {began:.1f} s of load: " + ", ".join(f"{name} {dict(load.done)}" for name, load in loads.items()))
     plan = {name: value for name, value in vars(options).items() if name not in {"load", "results"}}
-    keep(options.results / "admin-load.json", facts, {"plan": {**plan, "load": list(options.load)}, "turns": turns, "took": answers})
+    result = {"plan": {**plan, "load": list(options.load)}, "turns": turns, "took": answers}
+    if idle is None:
+        keep(options.results / "admin-load.json", facts, result)
+    else:
+        keep(options.results / "admin-page.json", facts, {**result, "idle": dict(zip(("alone", "with a page"), idle, strict=True))})
 
 
 if __name__ == "__main__":

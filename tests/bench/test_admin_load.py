@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -78,3 +79,16 @@ def test_an_attack_is_beside_half_of_the_messages_that_pass(tmp_path: Path) -> N
     assert re.search(r"^/livez meanwhile: \d+ of \d+ within 0.5 s", done.stdout, re.M)
     assert re.search(r"^/v1/status meanwhile: \d+ of \d+ within 1.0 s", done.stdout, re.M)
     assert len(re.findall(r"'attacking connections': [1-9]\d+", done.stdout)) == 2, "not on both gateways"
+
+
+@pytest.mark.bench
+def test_an_open_page_is_searched_and_its_processor_time_taken(tmp_path: Path) -> None:
+    done = measured("--load", "page", "--rate", "300", "--idle", "1", "--results", str(tmp_path))
+    assert re.search(r"^an open page: -?[\d.]+% of a core, at most 2% wanted: (NOT )?held$", done.stdout, re.M), done.stdout
+    told = r"^/v1/topics\?\S*?(q=|sort=rate|sort=name)\S* meanwhile: \d+ of (\d+) within 0.1 s, p50 [\d.]+ s, p99"
+    kinds = re.findall(told, done.stdout, re.M)
+    assert {kind for kind, _ in kinds} == {"q=", "sort=rate", "sort=name"}, done.stdout
+    assert all(int(asked) > 0 for _, asked in kinds)
+    kept = json.loads((tmp_path / "admin-page.json").read_text())["found"]
+    assert all(seconds < float("inf") for took in kept["took"].values() for seconds in took), "each was answered with 200"
+    assert set(kept["idle"]) == {"alone", "with a page"}
