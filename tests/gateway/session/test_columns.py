@@ -78,7 +78,7 @@ class Side:
         wires = self.wires
         wires.accounts.fold(wires.now())
         totals = {
-            place: {name: getattr(each, name) for name in each.__slots__ if isinstance(getattr(each, name, None), int)}
+            place: {name: getattr(each, name) for name in dir(each) if isinstance(getattr(each, name, None), int)}
             for place, each in wires.accounts.topics.items()
         }
         states = [
