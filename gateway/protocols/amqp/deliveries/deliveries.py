@@ -38,7 +38,7 @@ from gateway.protocols.amqp.deliveries.gets import LimitedGets
 from gateway.protocols.amqp.deliveries.intake import DeliveryIntake
 from gateway.protocols.amqp.deliveries.leaving import Leaving
 from gateway.protocols.amqp.deliveries.parking_lot import ParkingLot
-from gateway.protocols.amqp.deliveries.requeues import Requeues, unseen
+from gateway.protocols.amqp.deliveries.requeues import Requeues, last_seen
 from gateway.protocols.amqp.deliveries.settlements import Settlements
 from gateway.protocols.amqp.deliveries.verdicts import DeliveryVerdicts
 from gateway.protocols.amqp.deliveries.windows import Windows
@@ -135,7 +135,7 @@ class Deliveries:
         if tag > 0 or not multiple:
             settlements.settle(tag, multiple=multiple)
             return None
-        tag = settlements.last_open(settlements.delivered - unseen(channel))
+        tag = settlements.last_open(last_seen(channel, settlements))
         if tag == 0:
             return b""
         settlements.settle(tag, multiple=True)

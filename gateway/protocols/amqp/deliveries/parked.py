@@ -6,8 +6,9 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from gateway.pipeline.parts import REQUEST, Part
-from gateway.protocols.amqp.frames import short_string
+from gateway.protocols.amqp.frames import BASIC_GET_OK, short_string
 from gateway.protocols.amqp.refusals import publish_end
+from gateway.protocols.octets import u32
 from limiter.limits import NEVER
 
 if TYPE_CHECKING:
@@ -123,3 +124,9 @@ def refuse(part: Part) -> None:
         part.again = True
         key.tally.delayed += part.count
         bucket.held += part.count
+
+
+def delivery_tag(data: bytes, start: int) -> int:
+    """The tag of the basic.deliver, or basic.get-ok, that begins at `data[start]`."""
+    at = start + 11 if u32(data, start + 7) == BASIC_GET_OK else start + 12 + data[start + 11]
+    return int.from_bytes(data[at : at + 8], "big")

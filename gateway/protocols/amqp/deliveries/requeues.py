@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.pipeline.parts import PLAIN, REQUEST, Part
 from gateway.protocols.amqp.broker_requests import REQUEUE
 from gateway.protocols.amqp.costly_method import CostlyMethod
+from gateway.protocols.amqp.deliveries.parked import delivery_tag
 from gateway.protocols.amqp.frames import BASIC_NACK, BASIC_RECOVER, BASIC_RECOVER_ASYNC, BASIC_REJECT, OVERHEAD, method_frame
 from gateway.protocols.octets import u64
 from gateway.waiting.line import Line
@@ -136,7 +137,7 @@ class Requeues:
         limited = requeues and self.any_limited(channel, settlements)
         if not over_pending and not limited:
             return False
-        last = tag if tag != 0 or settlements.unsure else settlements.last_open(settlements.delivered - unseen(channel))
+        last = tag if tag != 0 or settlements.unsure else settlements.last_open(last_seen(channel, settlements))
         if last == 0 and not settlements.unsure:
             return True  # all that was outstanding is answered
         if not settlements.unsure and not settlements.is_open(last):
@@ -185,7 +186,7 @@ class Requeues:
         if not frame[11] & 1 or not self.any_limited(channel, settlements):
             channel.rush = channel.rush or len(settlements.pending) > 0
             return False
-        last = settlements.delivered - unseen(channel)
+        last = last_seen(channel, settlements)
         if method == BASIC_RECOVER_ASYNC and not settlements.unsure and last - settlements.low <= self.max_split:
             tags = settlements.open_up_to(last)
             if tags:
@@ -418,13 +419,13 @@ def append_plain(parts: list[Part], channel: int, data: bytes) -> None:
         parts.append(Part(PLAIN, channel, data, 0, len(data)))
 
 
-def unseen(channel: AmqpChannel) -> int:
-    """How many deliveries of `channel` are parked."""
+def last_seen(channel: AmqpChannel, settlements: Settlements) -> int:
+    """The last tag that the client may have seen: that before the first that is parked. A count would take for seen what went back."""
     parking = channel.parking
-    if parking is None:
-        return 0
-    found = 1 if parking.method else 0
-    for parked_part in parking.parked_parts:
-        if parked_part.part.kind == REQUEST:
-            found += parked_part.part.count
-    return found
+    if parking is not None:
+        for parked_part in parking.parked_parts:
+            if parked_part.part.kind == REQUEST:
+                return delivery_tag(parked_part.part.data, parked_part.part.start) - 1
+        if parking.method:
+            return delivery_tag(parking.method, 0) - 1
+    return settlements.delivered

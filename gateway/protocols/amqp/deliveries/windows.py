@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.pipeline.parts import BODY, PLAIN, REQUEST, Part
 from gateway.protocols.amqp.broker_requests import acknowledge, cancel, consume, give_back, look_for, qos, takes_requests
 from gateway.protocols.amqp.deliveries.mover import SubscriptionMover
+from gateway.protocols.amqp.deliveries.parked import delivery_tag
 from gateway.protocols.amqp.deliveries.subscription import (
     ASKED,
     AWAY,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from limiter.keys import Key
     from limiter.reservation import Reservation
 
+REPLY_TO: Final = b"amq.rabbitmq.reply-to"  # direct reply-to: what it begins with is answered to its consumer by name
 WINDOW_NS: Final = SECOND  # what a limit lets pass in so long may be on its way; a guess: many times any way to the broker and back
 FAR_NS: Final = 2 * SECOND  # a message that would have to wait for longer stays with the broker
 SOON_NS: Final = SECOND // 2  # and is fetched when it would have to wait no longer than this
@@ -120,7 +122,9 @@ class Windows(SubscriptionMover):
 
     def _as_client_says(self, subscription: Subscription) -> bool:
         """Whether the broker has it as the client asked for it, whatever its limit is."""
-        return subscription.queue.stream or self.channels[subscription.channel].tx
+        name = subscription.queue.name
+        replies = name is not None and name.startswith(REPLY_TO)  # no queue: its consumer cannot be had anew, nor acknowledge
+        return replies or subscription.queue.stream or self.channels[subscription.channel].tx
 
     def _stays(self, subscription: Subscription) -> bool:
         """Whether its queue must not be without it for a moment."""
@@ -356,7 +360,7 @@ class Windows(SubscriptionMover):
             parking.swallows = True
         lot.free.pop(channel.number, None)
         lot.set_free(channel, parking)
-        lot.leave_if_empty(channel, parking, within=within or parking.swallows or parking.passing)
+        lot.leave_if_empty(channel, parking, within=within or parking.method != b"" or parking.swallows or parking.passing)
         self.verdicts.update_due()
 
     def return_to_broker(self, channel: AmqpChannel, data: bytes, start: int, count: int) -> None:
@@ -586,9 +590,3 @@ class Windows(SubscriptionMover):
 
     def __repr__(self) -> str:
         return f"<Windows timed={len(self.timed)} due={self.due}>"
-
-
-def delivery_tag(data: bytes, start: int) -> int:
-    """The tag of the basic.deliver that begins at `data[start]`."""
-    at = start + 12 + data[start + 11]
-    return int.from_bytes(data[at : at + 8], "big")

@@ -731,3 +731,62 @@ def test_a_copied_header_that_comes_behind_the_cancel_waits_here() -> None:
     change(talk, limit(10))
     talk.wait(SECOND)
     assert amqp.names(talk.to_client).count("Basic.Deliver") >= 1
+
+
+# ---- beside another consumer -----------------------------------------------------------------------------------------------
+
+
+def of_queue(queue: str, messages: int, *, burst: int | None = 1) -> Rule:
+    limit = Limit(messages=Rate(messages), messages_burst=burst)
+    return Rule(queue, Match(queue=queue, operation="consume"), limit=limit, open_for_ns=0)
+
+
+def two_consumers(a: Rule, b: Rule) -> Talk:
+    """Of the queues a and b, by the tags A and B, on one channel."""
+    talk = talking(a, b)
+    says(talk, commands.Basic.Qos(prefetch_count=5))
+    answers(talk, OKS)
+    for queue in ("a", "b"):
+        says(talk, CONSUME(queue=queue, consumer_tag=queue.upper()))
+        answers(talk, commands.Basic.ConsumeOk(queue.upper()))
+    return talk
+
+
+def test_what_a_client_says_of_all_it_has_is_of_none_that_waits_here() -> None:
+    """Behind it another's has gone back to its queue, and is counted among what was delivered."""
+    talk = two_consumers(of_queue("a", 10), of_queue("b", 10))
+    assert [each.delivery_tag for each in deliver(talk, "A", 1) + deliver(talk, "B", 2)] == [1, 2]
+    assert deliver(talk, "B", 3) + deliver(talk, "A", 4) == []
+    gone = change(talk, of_queue("a", 0, burst=None), of_queue("b", 10))
+    assert [getattr(frame, "delivery_tag", None) for frame in gone if frame.name == "Basic.Nack"] == [4]
+    (acked,) = says(talk, commands.Basic.Ack(0, True))
+    assert (acked.delivery_tag, acked.multiple) == (2, True)
+
+
+def test_a_delivery_whose_method_has_come_is_whole_when_another_consumer_goes_away() -> None:
+    talk = two_consumers(of_queue("a", 1), of_queue("b", 100, burst=100))
+    deliver(talk, "A", 1)
+    method, *content = amqp.read(amqp.deliver(1, b"x" * 5, tag=3, consumer_tag="B"))
+    talk.broker(amqp.deliver(1, b"x" * 5, tag=2, consumer_tag="A") + method.raw)
+    assert "Basic.Cancel" in names(change(talk, of_queue("a", 0, burst=None), of_queue("b", 100, burst=100)))
+    talk.to_client = b""
+    talk.broker(b"".join(frame.raw for frame in content))
+    talk.wait(0)
+    assert amqp.names(talk.to_client) == ["Basic.Deliver", "ContentHeader", "ContentBody"]
+
+
+@pytest.mark.parametrize("messages", [100, 0])
+def test_a_consumer_of_direct_reply_to_is_had_as_the_client_asks(messages: int) -> None:
+    """RabbitMQ closes the channel of one that would acknowledge, or comes a second time."""
+    burst = 100 if messages else None
+    talk = talking(
+        Rule("each", Match(operation="consume", protocol="amqp"), per="user", limit=Limit(messages=Rate(messages), messages_burst=burst))
+    )
+    name = "amq.rabbitmq.reply-to"
+    (asked,) = says(talk, CONSUME(queue=name, consumer_tag="c", no_ack=True))
+    assert (asked.name, asked.queue, asked.no_ack) == ("Basic.Consume", name, True)
+    answers(talk, commands.Basic.ConsumeOk("c"))
+    assert (
+        change(talk, Rule("each", Match(operation="consume", protocol="amqp"), per="user", limit=Limit(messages=Rate(1, 60 * SECOND))))
+        == []
+    )
