@@ -61,6 +61,13 @@ class RecentKeys:
         self._names[place] = name
         self._keys[place] = key
 
+    def forget(self, name: bytes) -> None:
+        """The key of `name` shall live no longer for having been used lately."""
+        place: i64 = hashed(name, 0, len(name)) & self._mask
+        if self._names[place] == name:
+            self._names[place] = b""
+            self._keys[place] = None
+
     def _grow(self) -> None:
         names, keys = self._names, self._keys
         self._mask = 4 * (self._mask + 1) - 1

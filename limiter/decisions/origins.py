@@ -246,7 +246,10 @@ class Origins:
         self._alike.pop(origin, None)
 
     def _forget_oldest_key(self, origin: Origin) -> None:
-        del origin.keys[origin.order.popleft()]
+        oldest = origin.order.popleft()
+        del origin.keys[oldest]
+        if origin.recent is not None:
+            origin.recent.forget(oldest)
         self._count -= 1
 
     def _make_room(self) -> None:

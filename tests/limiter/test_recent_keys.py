@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -81,3 +83,36 @@ def test_an_origin_that_forgets_its_keys_forgets_these() -> None:
     origin.recent = RecentKeys()
     origins.release(origin)
     assert origin.recent is None
+
+
+def test_keys_that_origins_forget_to_make_room_are_not_kept_for_having_been_used_lately() -> None:
+    """Bounded are the keys of all origins together, whatever each has used lately; with a key go its buckets."""
+    origins = Origins(RuleSet(()), 100)
+    all_of_them = [origins.origin("amqp", Sender("here", f"10.0.0.{number}", "shop"), b"/", 0) for number in range(5)]
+    for origin in all_of_them:
+        recent = origin.recent = RecentKeys()
+        for number in range(300):
+            name = b"reply-%d" % number
+            recent.note(name, origins.key(origin, name, amqp_topic(b"/", b"", name), None, "produce", told_apart=True))
+    gc.collect()
+    alive = sum(isinstance(thing, Key) and thing.origin in all_of_them for thing in gc.get_objects())
+    assert alive == origins.key_count() == 100
+    for origin in all_of_them:
+        for number in range(300):
+            name = b"reply-%d" % number
+            assert origin.recent is not None
+            assert origin.recent.find(name, 0, len(name)) in {None, origin.keys.get(name)}
+
+
+def test_a_name_is_forgotten_and_not_the_one_that_has_its_place() -> None:
+    recent = RecentKeys()
+    names = [b"name-%d" % number for number in range(1000)]
+    first = names[0]
+    other = next(name for name in names[1:] if hashed(name, 0, len(name)) & MIN_PLACES - 1 == hashed(first, 0, len(first)) & MIN_PLACES - 1)
+    key = key_of(other)
+    recent.note(first, key_of(first))
+    recent.note(other, key)
+    recent.forget(first)
+    assert recent.find(other, 0, len(other)) is key
+    recent.forget(other)
+    assert recent.find(other, 0, len(other)) is None
