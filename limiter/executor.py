@@ -20,7 +20,8 @@ Each request that passed like that says so (`Request.bypassed`).
 sessions pass unjudged when it has filled them. So sessions are pinned: each belongs to one thread (`split`), whose queue only they can
 fill. That also keeps the order within a session, whatever it has out at once (it has one batch, and one of deliveries). Threads do not
 bring speed: one lock guards the buckets, and Python runs one thread at a time. A long submission is judged SLICE requests at a time, and in
-between the others get their turn, the loop's thread included; so a submission behind another thread's flood waits for one slice.
+between the others get their turn, the loop's thread included; so a submission behind another thread's flood waits for one slice. A request
+of columns counts as those that it may be cut into (`weigh`), in a slice and in a queue.
 
 **When the thread is not worth it.** Handing a submission over and back costs two switches between threads, 20 to 50 µs. A judge that
 knows its keys takes less than a tenth of that for what one sweep brings of few topics. Where the sweep is of many topics the thread is
@@ -57,6 +58,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import i64
+
 from limiter.bypass import Bypass
 from limiter.request import Request, UnjudgedError
 
@@ -86,7 +89,7 @@ clock_ns: Final = time.perf_counter_ns  # compiled code would look the name up e
 class Submission:
     """Requests to be judged together at `now` (monotonic ns), for `owner`, who finds them again by it."""
 
-    __slots__ = ("failed", "judged", "now", "owner", "quick", "requests", "unjudged", "way")
+    __slots__ = ("failed", "judged", "now", "owner", "queued", "quick", "requests", "unjudged", "way")
 
     def __init__(self, requests: list[Request], now: int, owner: object) -> None:
         self.requests = requests
@@ -94,6 +97,7 @@ class Submission:
         self.owner = owner
         self.way = QUEUED
         self.judged = 0  # requests that the judge has been asked for: always the first ones
+        self.queued = 0  # weight of what was left when it came into a queue
         self.quick = True  # each slice until now was
         self.failed = False  # the judge did, on one of its slices
         self.unjudged = 0  # messages that passed without a verdict
@@ -104,6 +108,25 @@ class Submission:
 
     def __repr__(self) -> str:
         return f"<Submission {len(self.requests)} requests>"
+
+
+def weigh(request: Request) -> i64:
+    """As how many requests `request` counts: columns may have to be cut, into one for each row."""
+    columns = request.columns
+    return 1 if columns is None else len(columns.rows)
+
+
+def end_of_slice(requests: list[Request], begin: i64) -> i64:
+    """Where the slice from `begin` on ends: what weighs no more than SLICE, one request at least."""
+    left: i64 = SLICE
+    at: i64 = begin
+    end: i64 = len(requests)
+    while at < end:
+        left -= weigh(requests[at])
+        if left < 0 and at > begin:
+            break
+        at += 1
+    return at
 
 
 def pass_unjudged(requests: list[Request]) -> int:
@@ -140,14 +163,14 @@ class Worker:
 
     def __init__(self) -> None:
         self.queue: SimpleQueue[Submission | None] = SimpleQueue()
-        self.submitted = 0  # requests put into the queue
-        self.taken = 0  # requests taken out of it
+        self.submitted = 0  # requests put into the queue, by weight
+        self.taken = 0  # requests taken out of it, by weight
         self.failed = 0  # submissions on which the judge failed
         self.thread: threading.Thread | None = None
 
     @property
     def depth(self) -> int:
-        """Requests in the queue; the submission being judged does not count."""
+        """Requests in the queue, by weight; the submission being judged does not count."""
         return self.submitted - self.taken
 
 
@@ -227,7 +250,7 @@ class Executor:
 
     @property
     def depth(self) -> int:
-        """Requests in all queues."""
+        """Requests in all queues, by weight."""
         return sum(worker.depth for worker in self._workers)
 
     @property
@@ -247,7 +270,8 @@ class Executor:
         bound = self._bound
         if bound is not None and submission.now >= bound.due:
             bound.look(submission.now)
-        if (len(workers) == 1 or len(submission.requests) <= SLICE) and self._trusted() and self._run_trusted(submission):
+        requests = submission.requests
+        if (len(workers) == 1 or end_of_slice(requests, 0) == len(requests)) and self._trusted() and self._run_trusted(submission):
             return True
         split = self._split
         if split is None or len(workers) == 1:
@@ -260,7 +284,9 @@ class Executor:
 
     def _hand_over(self, submission: Submission, worker: Worker) -> bool:
         """Put what is left of it into the worker's queue; True where that is full, and it is settled."""
-        size = submission.left()
+        size = 0
+        for request in submission.requests[submission.judged :]:
+            size += weigh(request)
         depth = worker.depth
         if self._closed or (depth > 0 and depth + size > self._limit):
             if not self._judges_rejected and self._may_pass(submission):
@@ -274,6 +300,7 @@ class Executor:
                 self._run_inline(submission)
                 return True
         self._out += 1
+        submission.queued = size
         worker.submitted += size
         worker.queue.put(submission)
         return False
@@ -374,7 +401,7 @@ class Executor:
             submission = worker.queue.get()
             if submission is None:
                 return
-            worker.taken += submission.left()
+            worker.taken += submission.queued
             while submission.left():
                 self._judge_slice(submission)
                 if submission.left():
@@ -386,13 +413,16 @@ class Executor:
             self._wake()
 
     def _judge_slice(self, submission: Submission) -> int:
-        """Judge the next SLICE requests of it, or pass those the judge fails on; how long that took.
+        """Judge its next slice, or pass the requests the judge fails on; how long that took.
 
         Never raises: a thread that dies would stall its queue for ever.
         """
         requests = submission.requests
-        if len(requests) > SLICE:
-            requests = requests[submission.judged : submission.judged + SLICE]
+        if len(requests) > 1:
+            begin = submission.judged
+            end: int = end_of_slice(requests, begin)
+            if end - begin < len(requests):
+                requests = requests[begin:end]
         submission.judged += len(requests)
         started = clock_ns()
         try:
@@ -412,8 +442,11 @@ class Executor:
         if took > QUICK_NS:
             asked = len(requests)
             for request in requests:
+                columns = request.columns
                 if request.pieces is not None:
                     asked += len(request.pieces)
+                elif columns is not None:
+                    asked += len(columns.sums)
             if took > QUICK_EACH_NS * asked:
                 submission.quick = False
         return took

@@ -13,6 +13,7 @@ import pytest
 from librt.threading import Lock
 
 from limiter.bypass import Bypass, BypassBound
+from limiter.columns import Columns
 from limiter.executor import (
     ALWAYS,
     INLINE,
@@ -45,6 +46,17 @@ def key() -> Key:
 
 def submission(owner: int, requests: int = 1) -> Submission:
     return Submission([Request(key(), 3, 1, 10) for _ in range(requests)], 1000 + owner, owner)
+
+
+def mixed(messages: int, keys: int = 3) -> Request:
+    """Messages of several keys in turn, asked for together."""
+    request = Request(None, messages, 1, 0)
+    request.columns = Columns(messages)
+    of = [key() for _ in range(keys)]
+    for number in range(messages):
+        request.columns.add(of[number % keys], 1, 10)
+    request.columns.close()
+    return request
 
 
 class SlowJudge:
@@ -158,6 +170,21 @@ def test_the_queue_is_counted_in_requests_and_takes_a_large_one_when_empty(slow:
     slow.go.set()
     assert {one.owner for one in collect(executor, 3)} == {0, 1, 2}
     assert executor.close(PATIENCE_S)
+
+
+def test_what_is_mixed_counts_in_the_queue_as_what_it_may_be_cut_into(slow: SlowJudge) -> None:
+    executor = Executor(slow, threads=1, queue=10)
+    executor.submit(submission(0))
+    assert slow.started.acquire(timeout=PATIENCE_S)
+    executor.submit(Submission([Request(key(), 3, 1, 10), mixed(6)], 1001, 1))
+    assert (executor.depth, executor.rejected) == (7, 0)
+    assert executor.submit(Submission([mixed(4)], 1002, 2)), "no room for four more"
+    assert not executor.submit(Submission([mixed(3)], 1003, 3))
+    assert (executor.depth, executor.rejected) == (10, 1)
+    slow.go.set()
+    assert {one.owner for one in collect(executor, 4)} == {0, 1, 2, 3}
+    assert executor.close(PATIENCE_S)
+    assert executor.depth == 0
 
 
 def test_an_exception_passes_the_traffic_and_the_thread_lives_on() -> None:
@@ -283,6 +310,25 @@ def test_a_long_submission_is_judged_in_slices_and_what_the_judge_fails_on_passe
     assert [request.bypassed for request in one.requests] == [False] * SLICE + [True] * SLICE + [False] * 7
     assert [request.passed for request in one.requests] == [0] * SLICE + [3] * SLICE + [0] * 7
     assert (one.unjudged, one.way, executor.failed) == (3 * SLICE, QUEUED, 1)
+    assert executor.close(PATIENCE_S)
+
+
+@pytest.mark.parametrize("threads", [0, 1, 2])
+def test_a_slice_is_no_longer_for_what_is_mixed(threads: int) -> None:
+    """Where none of it fits, all of it is cut, and judged while others wait."""
+    weights = [200, 200, 112, 1, 512, 1, 700, 300, 213, 5]
+    slices: list[list[int]] = []
+
+    def judge(requests: list[Request], now: int) -> None:
+        slices.append([1 if request.columns is None else len(request.columns.rows) for request in requests])
+
+    requests = [mixed(weight) if weight > 1 else Request(key(), 9, 1, 10) for weight in weights]
+    one = Submission(requests, 1000, [0] * len(requests))
+    executor = Executor(judge, threads, split=by_owner)
+    (back,) = executor.collect() if executor.submit(one) else collect(executor, 1)
+    assert slices == [[200, 200, 112], [1], [512], [1], [700], [300], [213, 5]]
+    assert all(request is other for request, other in zip(back.requests, requests, strict=True))
+    assert (back.judged, executor.depth) == (len(requests), 0)
     assert executor.close(PATIENCE_S)
 
 
@@ -529,6 +575,20 @@ def test_a_long_submission_is_judged_on_the_callers_thread_slice_by_slice_while_
     assert judge.threads[0] == threading.current_thread().name
 
 
+def test_a_judge_is_not_slow_for_the_keys_of_what_is_mixed() -> None:
+    """Each of its sums is looked at, though nothing is cut."""
+    judge = Counting()
+    judge.slow_for_ns = QUICK_NS + QUICK_EACH_NS * SLICE // 16
+    executor = Executor(judge, threads=0)
+    quick = False
+    while not quick:  # where the machine takes the processor away it is not, now and then
+        one = Submission([mixed(SLICE // 2, keys=SLICE // 2), mixed(SLICE // 2, keys=SLICE // 2)], 1000, 0)
+        executor.submit(one)
+        quick = one.quick
+        assert len(judge.threads) < 1000
+    assert one.requests[0].pieces is None
+
+
 def test_one_slow_slice_is_all_the_caller_gets_and_the_thread_does_the_rest() -> None:
     judge = Counting()
     executor = trusted(judge)
@@ -566,7 +626,8 @@ def test_a_submission_that_the_judge_fails_on_in_several_slices_counts_as_failed
     assert judge.threads[here:] == ["sluice-limiter-0"] * (4 - here)
 
 
-def test_several_threads_are_given_what_is_long_from_its_beginning() -> None:
+@pytest.mark.parametrize("long", ["many", "mixed"])
+def test_several_threads_are_given_what_is_long_from_its_beginning(long: str) -> None:
     """And what is no longer than a slice while they have nothing to do is judged by the caller."""
     judge = Counting()
     executor = Executor(judge, threads=2, split=by_owner)
@@ -578,7 +639,8 @@ def test_several_threads_are_given_what_is_long_from_its_beginning() -> None:
         elif settled[0].way == ON_LOOP:
             judge.threads.clear()
             size *= 16
-    executor.submit(Submission([Request(key(), 1, 1, 10) for _ in range(size)], 1000, list(range(size))))
+    requests = [mixed(SLICE), mixed(2)] if long == "mixed" else [Request(key(), 1, 1, 10) for _ in range(size)]
+    executor.submit(Submission(requests, 1000, list(range(len(requests)))))
     collect(executor, 2)
     assert set(judge.threads) == {"sluice-limiter-0", "sluice-limiter-1"}
     assert executor.close(PATIENCE_S)
