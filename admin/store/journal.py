@@ -205,8 +205,8 @@ class Journal:
         return found
 
     def holds(self, entry: Entry) -> bool:
-        """Whether the entry is that of a revision, which was not taken back."""
-        return entry.outcome == "applied" and entry.revision in self._index
+        """Whether the entry made a revision. One that was taken back did not, though a later one has its number."""
+        return self._revisions.get(entry.sequence) == entry.revision
 
     def after(self, sequence: int) -> list[int]:
         """The sequences of changes above `sequence` that were not taken back."""

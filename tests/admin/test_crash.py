@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -187,6 +188,8 @@ async def test_a_change_that_fails_is_not_applied_and_the_next_one_works(
         assert contents(store.state) == old, name
         await change(store, CASES[case](8))
         assert store.revision == old[0] + 1  # type: ignore[operator]
+        told_twice = Counter(entry.revision for entry in await store.changes(1 << 60, 100, lambda _: True)) - Counter(store.revisions())
+        assert not told_twice, f"{name}: a change that was never in force has the number of the next one"
         store.close()
         await check_whole(folder, [contents(store.state)])
 
