@@ -24,6 +24,8 @@ from limiter.topics import TopicName
 
 TYPES: Final[dict[str, Any]] = {cls.__name__: cls for cls in (Rule, Match, Limit, LimitChange, Rate, Adapt, Lag, Cost, Override, Quota)}
 TUPLE: Final = ""  # the type name of a tuple
+LONG: Final = "int"  # the type name of a number that MessagePack has no room for
+LONG_BITS: Final = 63
 TOPIC: Final = "TopicName"
 LEVEL_KEY: Final = "LevelKey"
 
@@ -36,6 +38,8 @@ def plain(value: object) -> object:
         return [LEVEL_KEY, *value]
     if isinstance(value, tuple | list):
         return [TUPLE, *(plain(each) for each in value)]
+    if isinstance(value, int) and value.bit_length() > LONG_BITS:  # a burst as good as none, the period of a rate with many decimal places
+        return [LONG, hex(value)]
     if value is None or isinstance(value, str | int | float | bytes):
         return value
     name = type(value).__name__
@@ -50,6 +54,8 @@ def unplain(value: Any) -> Any:
     name = value[0]
     if name == TUPLE:
         return tuple(unplain(each) for each in value[1:])
+    if name == LONG:
+        return int(value[1], 16)
     if name == TOPIC:
         return TopicName(*value[1:])
     if name == LEVEL_KEY:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gateway.workers.rules import TYPES, decode, differ_in_raise_only, encode, hourly_raise, plain, raise_of
-from limiter.limits import Limit, Rate
+from limiter.limits import Limit, LimitChange, Rate
 from limiter.quota_snapshot import Quota
 from limiter.rules.cost import Cost
 from limiter.rules.hourly_raise import HourlyRaise
@@ -17,6 +17,7 @@ from limiter.rules.level_keys import LevelKey
 from limiter.rules.rule import Match, Override, Rule
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import amqp_topic, rocketmq_topic
+from limiter.units import parse_duration, parse_rate
 
 RULES = (
     Rule("all", Match(protocol="rocketmq"), limit=Limit(messages=Rate(1, 3_000_000_000), burst_ns=2_000_000_000), place="limits.yaml:2"),
@@ -50,6 +51,17 @@ def test_a_rule_set_comes_out_as_it_went_in() -> None:
     assert found.level_overrides == rules.level_overrides
     assert found.quotas == {rocketmq_topic(b"t"): Quota("rocketmq", "t", (0.5, 3))}
     assert found.shadow_quotas == {rocketmq_topic(b"u"): Quota("rocketmq", "u", (2, 3))}
+
+
+@pytest.mark.parametrize("change", [
+    Override(messages=Rate(5), messages_burst=10**20), Override(bytes=Rate(5), bytes_burst=10**5000),
+    Override(messages=Rate(5), burst_ns=parse_duration("9999999h")), Override(messages=parse_rate("0.123456789012345678/s")),
+    Override(candidate=LimitChange(messages=parse_rate("0.000000000000000000001/s"), messages_burst=2**63)),
+])  # fmt: skip
+def test_a_number_of_any_size_goes_over(change: Override) -> None:
+    """Such a change was durable, and from then on no change of anything reached a worker, and no gateway with workers started."""
+    rules = RuleSet(RULES, {"all": change})
+    assert decode(encode(rules)).rule_overrides == rules.rule_overrides == {"all": change}
 
 
 def test_an_expired_change_is_not_sent() -> None:
