@@ -162,13 +162,13 @@ demo-incident: ## The incident that started it all: one group's retry storm, ten
 
 # What is not compiled from the source tree, while the wheel is compiled beside it; then everything that is compiled, or starts what is,
 # against what users install: the compiled wheel. The limiter, the protocols and the fuzzers' corpus run on both (tests/conftest.py). Three
-# processes share the first half, beside the compiler, and five the second, as its tests wait for brokers, clients and clocks for a good part of
-# it (tests/support/xdist_split.py). A half that fails does not keep the other from running. CONTRIBUTING.md says what is left to test-long.
+# processes share the first half, beside the compiler, which begins while Spark is installed, and five the second, as its tests wait for
+# brokers, clients and clocks for a good part of it (tests/support/xdist_split.py). A half that fails does not keep the other from running.
+# CONTRIBUTING.md says what is left to test-long.
 test: ## Everything: lint, source, e2e; half an hour on two cores.
 	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy chromium systemd iproute2 prometheus zsh fish rclone ssh strace faketime
-	@$(MAKE) --no-print-directory .venv/.spark .venv/.docs
 	@failed=0; \
-	$(MAKE) --no-print-directory --keep-going --jobs=4 lint install spark-classes source rabbitmq4 || failed=$$?; \
+	$(MAKE) --no-print-directory --keep-going --jobs=4 install .venv/.spark .venv/.docs lint spark-classes source rabbitmq4 || failed=$$?; \
 	$(MAKE) --no-print-directory e2e || failed=$$?; \
 	exit $$failed
 
@@ -204,7 +204,7 @@ dashboard-tests: $(BROWSER)/.installed ## What the dashboard's browser tests nee
 # Twenty seconds once; each session of Spark that the tests start takes 3 CPU-s less with it. Where it is not there yet, Java goes on silently.
 SPARK_CLASSES := build/java/spark.jsa
 spark-classes: .venv/.spark $(SPARK_CLASSES) ## An archive of the classes that Spark loads, with which the tests start it faster (make test makes it).
-$(SPARK_CLASSES): deploy/requirements.lock tests/support/spark_classes.py
+$(SPARK_CLASSES): deploy/requirements.lock tests/support/spark_classes.py | .venv/.spark
 	@$(SYSTEM) java
 	@PYTHONPATH=.:tests $(BIN)/python -m support.spark_classes $@ > build/spark-classes.log 2>&1 || { cat build/spark-classes.log >&2; exit 1; }
 

@@ -58,6 +58,7 @@ def measured(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.bench
+@pytest.mark.long
 @pytest.mark.parametrize("rate", ["0", "300"])
 def test_it_prints_figures_of_each_kind_of_turn_and_says_what_it_does(tmp_path: Path, rate: str) -> None:
     done = measured("--rate", rate, "--results", str(tmp_path))
@@ -70,6 +71,7 @@ def test_it_prints_figures_of_each_kind_of_turn_and_says_what_it_does(tmp_path: 
 
 
 @pytest.mark.bench
+@pytest.mark.long
 def test_an_attack_is_beside_half_of_the_messages_that_pass(tmp_path: Path) -> None:
     done = measured("--load", "attack", "--attackers", "127.0.0.3", "--results", str(tmp_path))
     found = re.search(r"messages: (\d+) a second; (\d+) without load", done.stderr)

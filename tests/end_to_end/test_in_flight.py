@@ -127,7 +127,9 @@ def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
 
 
 @pytest.mark.rabbitmq
-@pytest.mark.parametrize(("gateways", "workers"), [(1, 3), (2, 1)], ids=["three workers", "two gateways"])
+@pytest.mark.parametrize(
+    ("gateways", "workers"), [(1, 3), pytest.param(2, 1, marks=pytest.mark.long)], ids=["three workers", "two gateways"]
+)
 def test_rabbitmq_has_no_more_unconfirmed_publishes_of_several_members(
     rabbitmq: RabbitMQ, start_gateway: StartGateway, redis_server: RedisServer, gateways: int, workers: int
 ) -> None:

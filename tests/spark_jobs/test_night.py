@@ -193,7 +193,7 @@ def test_a_topic_beyond_its_rail_is_held_and_listed() -> None:
     assert "held below" in str(found.evidence["reason"])
 
 
-@pytest.mark.parametrize("weekend", [0.1, 0.02])
+@pytest.mark.parametrize("weekend", [pytest.param(0.1, marks=pytest.mark.long), 0.02])
 def test_what_rests_on_the_week_end_is_published_as_computed(weekend: float) -> None:
     """The rail of the publication knew the live quota only, which is Sunday's on Monday: 82 of 100, or 65."""
     nights, computed, published = Nights(), list[float](), list[float]()
