@@ -157,6 +157,7 @@ def test_a_broker_that_hangs_under_load(pair: tuple[RabbitMQ, RabbitMQ], start_g
 
 
 @pytest.mark.rocketmq
+@pytest.mark.long
 def test_a_name_server_that_hangs(tmp_path_factory: pytest.TempPathFactory, start_gateway: StartGateway) -> None:
     """Routes come from the other one, and lead to the gateway's own ports as before."""
     first_port, last_port = port_range(12)

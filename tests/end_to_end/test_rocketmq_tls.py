@@ -48,6 +48,7 @@ def test_java_clients_send_through_tls_on_both_hops_and_are_limited(
     assert opened >= 1, "the client went round the gateway"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("rocketmq")  # which skips where there is no Maven Central
 def test_a_permissive_gateway_serves_both_kinds_side_by_side_before_a_broker_that_takes_one(tmp_path: Path) -> None:
     """As on RocketMQ's own port: the first byte tells. Behind the gateway all is TLS."""
