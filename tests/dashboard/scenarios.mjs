@@ -40,6 +40,12 @@ const scenarios = {
     await page.waitForSelector("#token");
     await page.reload();
     await page.waitForSelector("#token");
+    const made = await fetch(`${given.admin}/v1/tokens`, { method: "POST", headers: { Authorization: `Bearer ${given.tokens.admin}`, "Content-Type": "application/json" }, body: JSON.stringify({ name: "moment", role: "operator", expires: "4s" }) });
+    await page.goto(given.admin + topicAddress());
+    await enter(page, (await made.json()).token);
+    await until(async () => (await page.locator("#token").count()) && (await page.innerText(".notice")).includes("The session is over"), "a token that expires under the open page");
+    await enter(page, given.tokens.operator);
+    await until(async () => (await page.innerText("h1")).includes("order.created"), "the screen that it was");
     await clean(page);
   },
 
@@ -518,6 +524,19 @@ const scenarios = {
         check((await wider(page)) <= 0, `${topic.slice(0, 40)} makes the page too wide`);
       }
     }
+    await please("connect with hostile names");
+    for (const width of [1280, 390]) {
+      await page.setViewportSize({ width, height: 844 });
+      await visit(page, "/connections");
+      await until(async () => (await page.textContent("main")).includes("<img src=x onerror=alert(1)>"), "a client's name as text");
+      check((await wider(page)) <= 0, `clients' names make the page too wide at ${width} px`);
+      for (const address of await page.$$eval("tbody th a", (all) => all.slice(0, 4).map((each) => each.getAttribute("href")))) {
+        await visit(page, address);
+        check((await page.textContent("main")).includes("<img src=x onerror=alert(2)>"), "the user as text");
+        same(await page.evaluate("document.querySelectorAll('main img, main script').length"), 0, "elements made of clients' names");
+        check((await wider(page)) <= 0, `a connection is too wide at ${width} px`);
+      }
+    }
     await clean(page);
   },
 
@@ -612,6 +631,8 @@ const scenarios = {
           const text = await page.innerText("main");
           check(!/\{\w+\}|undefined|NaN|\[object/.test(text), `${path} in ${language}: ${text.match(/.{0,30}(\{\w+\}|undefined|NaN|\[object).{0,30}/)?.[0]}`);
         }
+        await page.setViewportSize({ width: 390, height: 844 });
+        same(await page.evaluate(`(${brokenWords})()`), [], `words that are broken on ${path} at 390 px in ${language}`);
         if (language === "zh") check(/[\u4e00-\u9fff]{2}/.test(await page.innerText("h1")) || path.startsWith("/t"), `${path}: ${await page.innerText("h1")}`);
       }
       await page.setViewportSize({ width: 390, height: 844 });
@@ -638,6 +659,10 @@ const scenarios = {
     await until(async () => (await page.innerText("main")).includes("limited now"), "the verdict");
     await until(async () => (await page.innerText("main")).includes("pika"), "what their library shows");
     check(!page.asked.some((url) => /\/v1\/(tokens|audit)/.test(url)), "nothing is asked that a viewer may not");
+    await visit(page, `${topicAddress()}?act=127.0.0.1`); // a link that an operator has sent
+    await page.waitForSelector(".account");
+    await page.waitForTimeout(300);
+    same(await page.locator("dialog").count(), 0, "questions that the API would refuse");
     await clean(page);
   },
 
@@ -1267,6 +1292,26 @@ const scenarios = {
     for (const each of [team, phone]) await clean(each);
   },
 };
+
+/** In the page: words that stand on two lines. In a label every word counts; in a text Latin ones do, as Chinese may be broken anywhere there. */
+function brokenWords() {
+  const words = new Intl.Segmenter("zh", { granularity: "word" });
+  const found = [];
+  const nodes = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node = nodes.nextNode(); node; node = nodes.nextNode()) {
+    const parent = node.parentElement;
+    if (!parent.checkVisibility() || parent.closest("code, .raw, .lengthy, .cut, .unseen, script, style, noscript, option")) continue;
+    const label = parent.closest("button, .button, .badge, th, dt, label, nav, h1, h2");
+    for (const { segment, index, isWordLike } of words.segment(node.data)) {
+      if (!isWordLike || segment.length < 2 || segment.length > 16 || !(label || /^[A-Za-z]+$/.test(segment))) continue;
+      const range = document.createRange();
+      range.setStart(node, index);
+      range.setEnd(node, index + segment.length);
+      if (new Set([...range.getClientRects()].map((each) => Math.round(each.top))).size > 1) found.push(`${segment} in ${node.data.slice(0, 60)}`);
+    }
+  }
+  return found;
+}
 
 /** What axe-core finds: rule and place. It is run from the test, not from the page, whose policy would refuse it. */
 async function axe(page) {

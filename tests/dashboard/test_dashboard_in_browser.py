@@ -134,6 +134,11 @@ class World:
         elif what == "flood harder":
             for _ in range(3):
                 self.floods.enter_context(AMQPFlood(self.port, messages=100))
+        elif what == "connect with hostile names":
+            user = pika.PlainCredentials("<img src=x onerror=alert(2)>", "secret")
+            for name in HOSTILE:
+                named = pika.ConnectionParameters(LOOPBACK, self.port, credentials=user, client_properties={"connection_name": name})
+                self.floods.callback(pika.BlockingConnection(named).close)
         elif what == "publish once to order.quiet":
             self.publish("order.quiet")
             wait_until(lambda: self.gateway.get("/v1/topics?q=order.quiet")["total"] == 1, within=60, what="the topic to be known")
