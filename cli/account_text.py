@@ -41,9 +41,9 @@ def account_text(item: JSONObject) -> str:
 
 
 def culprit(item: JSONObject) -> str | None:
-    """`10.1.0.9 (billing) 67 %`: who has most of what is refused, or else of what waits; None: nobody has."""
+    """`10.1.0.9 (billing, group night) 67 %`: who has most of what is refused, or else of what waits; None: nobody has."""
     account = item.get("account") or {}
     if not account.get("client"):
         return None
-    user = f" ({account['user']})" if account.get("user") else ""
-    return f"{account['client']}{user} {figures.percent(account['client_share'])}"
+    known = ", ".join(filter(None, [account.get("user"), account.get("group") and f"group {account['group']}"]))
+    return f"{account['client']}{f' ({known})' if known else ''} {figures.percent(account['client_share'])}"

@@ -17,7 +17,7 @@ const RULE_NAME = 60; // characters of a rule's name
 const GLOB = /[*?[\]]/; // a name with one of these would be read as a pattern
 const UNITS = { s: 1, min: 60, h: 3600 };
 
-/** Messages a second of a limit as it is typed: 500/s, 30k/min. NaN: it says none. */
+/** Messages a second of a limit as it is typed; NaN: none. */
 const perSecond = (text) => {
   const [, number, thousands, unit] = /^\s*([\d.]+)(k?)\/(s|min|h)\s*$/.exec(text) || [];
   return (number * (thousands ? 1000 : 1)) / UNITS[unit];
@@ -119,7 +119,7 @@ export function culpritActions(item, current) {
 
   async function close(client) {
     const found = (await get(`/v1/connections?q=${encodeURIComponent(client)}&limit=500`)).items.filter((each) => f.host(each.client).replace(/[[\]]/g, "") === client);
-    question.ask({ title: t("act_close_title", { n: found.length, client }), text: t("close_text"), action: t("close"), danger: true, run: async (reason) => {
+    question.ask({ title: t("act_close_title", { n: found.length, client }), text: t("close_text") + (found.some((each) => each.held_messages) ? t("close_waiting") : ""), action: t("close"), danger: true, run: async (reason) => {
       for (const each of found) await ask("DELETE", `/v1/connections/${each.id}`, { reason }).catch((fault) => { if (fault.status !== 404) throw fault; });
       say(t("closed"));
     } });

@@ -194,7 +194,7 @@ export function accountText(now) {
   return state === "within" ? "" : t(`account_${state}`, values);
 }
 
-/** The state of a topic within its account, in a word or three. */
+/** The state of a topic in a word or three. */
 export const stateWord = ({ state, unrefused_because: because }) => t(`account_${because === "spool" ? because : state}_word`);
 
 /** How long a message that comes now will wait: behind those that wait already. */

@@ -35,8 +35,11 @@ def test_what_a_limit_does_is_one_sentence(account: dict[str, Any] | None, text:
     assert account_text({**ITEM, "account": account}) == text
 
 
-def test_the_culprit_has_user_and_share() -> None:
+def test_the_culprit_has_user_group_and_share() -> None:
     assert culprit({"account": {"client": "10.1.0.9", "user": "billing", "client_share": 0.667}}) == "10.1.0.9 (billing) 67 %"
+    of_group = {"client": "10.1.0.9", "user": None, "group": "night", "client_share": 1.0}
+    assert culprit({"account": of_group}) == "10.1.0.9 (group night) 100 %"
+    assert culprit({"account": {**of_group, "user": "key"}}) == "10.1.0.9 (key, group night) 100 %"
     assert culprit({"account": {"client": None}}) is None
 
 

@@ -684,6 +684,10 @@ const scenarios = {
     check(/without|no confirms/.test(await page.innerText(".level")), "the action's sentence");
     await picture(page, "held-topic");
     await told(page, `/t/amqp/${encodeURIComponent(held)}`, ".account", english, "the team's page");
+    await visit(page, topicAddress(held));
+    await page.click(".account button:has-text('close its connections')");
+    await until(async () => /Close \d+ connections of .* What waits of it is given up\./s.test(await page.innerText("dialog").catch(() => "")), "what closing costs");
+    await page.keyboard.press("Escape");
     await please("try a limit");
     const tried = given.topic.replace("created", "tried");
     await told(page, topicAddress(tried), ".account", /^only counted, all passes nothing is limited: 2\/s \(shadow\) is only tried, and would refuse \d+ % · since \d\d:\d\d:\d\d · 100 % of that is from 127\.0\.0\.1 \(mailer\) What to do: nothing/, "a limit in shadow mode, since when and whose");

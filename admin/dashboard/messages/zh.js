@@ -55,7 +55,7 @@ export default {
   state_running: "运行", state_flow: "流控", state_throttled: "等待", state_refused: "拒绝", state_client_gone: "客户端已离开", state_blocked: "阻塞", state_draining: "排空",
   state_running_means: "消息即到即过。", state_flow_means: "下游需要时间，暂时不读取此连接。", state_throttled_means: "它的消息正在等待限额。", state_refused_means: "超出限额：当前有 {rate} 的消息被拒绝，连接以来共 {n} 条。限额以内的消息正常通过。", state_client_gone_means: "客户端已离开，仍有 {held} 条消息继续发往 Broker。", state_blocked_means: "Broker 已阻塞此连接。", state_draining_means: "即将关闭，正在处理完在途消息。",
   bottleneck_none: "无", bottleneck_limit: "限额：", bottleneck_client: "客户端不读取数据", bottleneck_broker: "Broker 处理较慢", bottleneck_broker_blocked: "被 Broker 阻塞", bottleneck_memory: "网关内存", bottleneck_limiter: "限流器", bottleneck_spool: "磁盘暂存已满或较慢",
-  close_title: "关闭 {client} 的连接？", close_text: "将按其协议的方式关闭。多数客户端会立即重连。", closed: "连接已关闭。", connection_named: "连接 {id}", connection_gone: "此连接已不存在。", all_fields: "全部字段",
+  close_title: "关闭 {client} 的连接？", close_text: "将按其协议的方式关闭。多数客户端会立即重连。", close_waiting: "其等待中的消息会被放弃。", closed: "连接已关闭。", connection_named: "连接 {id}", connection_gone: "此连接已不存在。", all_fields: "全部字段",
   brokers_title: "Broker 与监听器", not_tried: "尚未尝试", busy_line: "Broker 自启动以来报告过繁忙：{what}", listens_on: "监听地址", places: "名额", per_address: "每地址上限", per_user_most: "每用户上限", opened: "累计打开", closed_by_cause: "关闭（按原因）", refused_by_cause: "拒绝（按原因）",
   tls_clients: "客户端 TLS", tls_broker: "到 Broker 的 TLS", tls_on: "启用", certificate_ends: "证书于 {at} 到期，还剩 {time}", addresses_of: "{name} 的 Broker 地址", caps_of: "{name} 的共享上限", address: "地址", error: "错误", no_addresses: "没有地址。", rule: "规则",
   upstream_up: "正常", upstream_down: "不可用", upstream_held: "暂缓使用", upstream_unknown: "尚未尝试",
