@@ -38,7 +38,7 @@ def subject_of(key: Key) -> Subject:
 class Origins:
     """All origins with a session, and their keys, under the rules in force. New names are bounded where `ledger` is given."""
 
-    __slots__ = ("_alike", "_count", "_ledger", "_names", "_origins", "_rules", "comers", "consumers", "limit", "now")
+    __slots__ = ("_alike", "_count", "_ledger", "_names", "_origins", "_rules", "comers", "consumers", "fetches", "limit", "now")
 
     def __init__(self, rules: RuleSet, limit: int, ledger: Ledger | None = None) -> None:
         self.limit = limit  # keys of all origins together
@@ -50,6 +50,8 @@ class Origins:
         self._count = 0
         self.consumers: dict[Identity, int] = {}  # how many consumers share a limit; counted by the sessions
         self.comers: dict[Identity, dict[object, tuple[bytes, bytes, int]]] = {}  # those that fetch a message of a slow one
+        # By a slow limit, then virtual host and queue: when a message of it was last wanted, and when fetched (monotonic ns).
+        self.fetches: dict[Identity, dict[tuple[bytes, bytes], tuple[int, int]]] = {}
         self._origins: OrderedDict[tuple[str, Sender, bytes, int], Origin] = OrderedDict()
 
     def replace(self, rules: RuleSet) -> bool:

@@ -67,6 +67,9 @@ class ChannelCloses:
         """Close `channel`, because `part`, the next on it, was refused."""
         code = RESOURCE_ERROR if part.unfit == FIT else PRECONDITION_FAILED
         frame = channel_close(channel.number, code, over_limit(part), BASIC_PUBLISH if part.reservation is None else BASIC_GET)
+        ours = self.held_parts.requests.take_of(channel)
+        if ours is not None:  # what its client has had is not delivered again
+            self.conversation.outbox.append(ours)
         channel.close_by_gateway()
         self.held_parts.requeues.close(channel)
         self.conversation.outbox.append(Part(PLAIN, channel.number, frame, 0, len(frame)))

@@ -267,6 +267,11 @@ class Settling:
 
     def _let_gateway_speak(self, channel: AmqpChannel) -> None:
         """What the gateway says by itself goes before a method that may depend on it: an ack of all before, a cancel of what it begins."""
+        leave = channel.leave
+        if leave is not None and leave.first and not channel.forwarding:  # behind the client's close nothing can be said of it
+            data = b"".join(leave.first)
+            leave.first = []
+            self.conversation.outbox.append(Part(PLAIN, 0, data, 0, len(data)))
         if channel.rush:
             self.conversation.outbox.extend(self.deliveries.requeues.take_rushing(channel))
         if channel.number in self.deliveries.requests.channels and not channel.forwarding:

@@ -57,12 +57,14 @@ if TYPE_CHECKING:
     from limiter.judge import Judge
     from limiter.keys import Key
     from limiter.reservation import Reservation
+    from limiter.rules.rule_set import Identity
 
 REPLY_TO: Final = b"amq.rabbitmq.reply-to"  # direct reply-to: what it begins with is answered to its consumer by name
 WINDOW_NS: Final = SECOND  # what a limit lets pass in so long may be on its way; a guess: many times any way to the broker and back
 FAR_NS: Final = 2 * SECOND  # a message that would have to wait for longer stays with the broker
 SOON_NS: Final = SECOND // 2  # and is fetched when it would have to wait no longer than this
 GRACE_NS: Final = SECOND // 2  # in which a client that acknowledges each message has acknowledged one; a guess
+MAX_WANTED: Final = 1024  # queues of one slow limit that take turns in order; of more, all begin anew for a moment; a guess
 PARKED_NS: Final = SECOND // 10  # between two looks whether what was taken without acknowledgement has gone; a guess
 MOST: Final = 65_535  # a prefetch, as AMQP has room for
 
@@ -352,7 +354,9 @@ class Windows(SubscriptionMover):
             parking.due = NEVER
         within = goes and not whole
         coming = parking.consumer if parking.method else None
-        if coming is not None and coming.subscription is subscription and coming.source == QUEUE:  # else its header says where it goes
+        if (
+            coming is not None and coming.subscription is subscription and coming.source == QUEUE and not coming.no_ack
+        ):  # else its header says where it goes
             self.return_to_broker(channel, parking.method, 0, 1)
             within = True
         if within:
@@ -451,8 +455,8 @@ class Windows(SubscriptionMover):
                 self.look_at(subscription, now + GRACE_NS)  # the client has all that it asked for
                 return
             wait = self._wait(subscription, now)
-            if wait == 0 and subscription.slow:
-                wait = self._take_turn(subscription, now)
+            if subscription.slow:
+                wait = self._take_turn(subscription, wait, now)
             if wait == 0:
                 self._come(subscription)
             elif wait < NEVER:
@@ -482,8 +486,9 @@ class Windows(SubscriptionMover):
             return wait
         return 0 if wait <= SOON_NS else min(wait, NEVER + SOON_NS) - SOON_NS
 
-    def _take_turn(self, subscription: Subscription, now: int) -> int:
-        """How long it has to wait for others that fetch a message of its slow limits, from its queue or just now from others; 0: it may."""
+    def _take_turn(self, subscription: Subscription, wait: int, now: int) -> int:
+        """How long it has to wait, beyond `wait`, for others that fetch a message of its slow limits, from its queue or just now from
+        others, or that have waited for longer; 0: it may."""
         origin = self.consumers.origin
         queue = subscription.queue.name
         assert queue is not None
@@ -493,17 +498,38 @@ class Windows(SubscriptionMover):
         assert origin.vhost is not None
         comers = self.judge.origins.comers
         size = subscription.size
-        identities = [each.identity for each in self.judge.enforced(key) if each.limit.cost_ns(1, size) > FAR_NS]
+        place = origin.vhost, queue
+        slow = {each.identity: each.limit.cost_ns(1, size) for each in self.judge.enforced(key) if each.limit.cost_ns(1, size) > FAR_NS}
+        identities = list(slow)
+        next_of = [identity for identity in identities if self._is_next(identity, place, slow[identity], now)]
+        if wait > 0:
+            return wait
         for identity in identities:
             for vhost, other, since in comers.get(identity, {}).values():
                 if (vhost, other) == (origin.vhost, queue):
                     return FAR_NS
                 if now - since < SOON_NS:
                     return SOON_NS
+        if len(next_of) < len(identities):
+            return SOON_NS
         for identity in identities:
             comers.setdefault(identity, {})[subscription] = (origin.vhost, queue, now)
+            self.judge.origins.fetches[identity][place] = now, now
         subscription.turns = identities
         return 0
+
+    def _is_next(self, identity: Identity, place: tuple[bytes, bytes], every_ns: int, now: int) -> bool:
+        """Whether no other queue of a slow limit, of which a message was wanted lately, has waited longer for one than `place`."""
+        wanted = self.judge.origins.fetches.setdefault(identity, {})
+        lately = now - every_ns * 3 // 2 - SOON_NS  # whoever waits asks when the next message is due
+        if len(wanted) >= MAX_WANTED:
+            for other in [each for each, (asked, _) in wanted.items() if asked < lately]:
+                del wanted[other]
+            if len(wanted) >= MAX_WANTED:
+                wanted.clear()
+        _, mine = wanted.get(place, (0, 0))
+        wanted[place] = now, mine
+        return not any(asked >= lately and fetched < mine for asked, fetched in wanted.values())
 
     def _end_turn(self, subscription: Subscription) -> None:
         comers = self.judge.origins.comers

@@ -5,6 +5,7 @@ On a real broker: `tests/end_to_end/test_rabbitmq_windows.py`.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -790,3 +791,102 @@ def test_a_consumer_of_direct_reply_to_is_had_as_the_client_asks(messages: int) 
         change(talk, Rule("each", Match(operation="consume", protocol="amqp"), per="user", limit=Limit(messages=Rate(1, 60 * SECOND))))
         == []
     )
+
+
+class FullQueues:
+    """A connection that consumes queues in which there is always one more message, and acknowledges each."""
+
+    def __init__(self, judge: Judge, queues: list[str]) -> None:
+        self.talk = talking(judge=judge)
+        self.queue_of: dict[int, str] = {}
+        self.got: Counter[str] = Counter()
+        self.talk.client(b"".join(amqp.method(1, CONSUME(queue=queue, consumer_tag=queue)) for queue in queues))
+
+    def step(self, ns: int) -> None:
+        self.talk.wait(ns)
+        while self.talk.to_broker or self.talk.to_client:
+            said, self.talk.to_broker = self.talk.to_broker, b""
+            self.talk.broker(b"".join(self._answer(frame.value) for frame in amqp.read(said)))
+            got, self.talk.to_client = self.talk.to_client, b""
+            for frame in amqp.read(got):
+                if frame.name == "Basic.Deliver":
+                    self.got[self.queue_of[frame.value.delivery_tag]] += 1
+                    self.talk.client(amqp.ack(1, frame.value.delivery_tag))
+            self.talk.wait(0)
+
+    def _answer(self, asked: Any) -> bytes:
+        if asked.name == "Basic.Qos":
+            return amqp.method(1, OKS)
+        if asked.name == "Queue.Declare":
+            return amqp.method(1, commands.Queue.DeclareOk(asked.queue, 10, 0))
+        if asked.name == "Basic.Cancel":
+            return b"" if asked.nowait else amqp.method(1, commands.Basic.CancelOk(asked.consumer_tag))
+        if asked.name != "Basic.Consume":
+            return b""
+        self.queue_of[len(self.queue_of) + 1] = asked.queue
+        delivery = amqp.deliver(1, b"x" * 5, tag=len(self.queue_of), consumer_tag=asked.consumer_tag)
+        return (b"" if asked.nowait else amqp.method(1, commands.Basic.ConsumeOk(asked.consumer_tag))) + delivery
+
+
+@pytest.mark.parametrize("connections", [[["a", "b"]], [["a"], ["b"], ["c"]]], ids=["one connection", "three"])
+def test_queues_of_one_slow_limit_take_turns(connections: list[list[str]]) -> None:
+    limit = Limit(messages=Rate(20, 60 * SECOND), messages_burst=1)
+    judge = Judge(RuleSet((Rule("few", Match(operation="consume", protocol="amqp"), per="user", limit=limit, open_for_ns=0),)))
+    all_of = [FullQueues(judge, queues) for queues in connections]
+    for _ in range(20 * 120):
+        for each in all_of:
+            each.step(SECOND // 20)
+    got = sum((each.got for each in all_of), Counter())
+    assert sum(got.values()) in (40, 41)
+    assert max(got.values()) - min(got[queue] for queues in connections for queue in queues) <= 2
+
+
+def test_a_consumer_without_acknowledgement_that_goes_away_within_a_delivery_gives_nothing_back() -> None:
+    """The broker has forgotten that delivery, and closes the channel of whoever gives it back."""
+    talk = talking(of_queue("b", 1))
+    says(talk, commands.Basic.Qos(prefetch_count=5))
+    answers(talk, OKS)
+    says(talk, CONSUME(queue="a", consumer_tag="A", no_ack=True))
+    answers(talk, commands.Basic.ConsumeOk("A"))
+    says(talk, CONSUME(queue="b", consumer_tag="B"))
+    answers(talk, commands.Basic.ConsumeOk("B"))
+    deliver(talk, "A", 1)
+    deliver(talk, "B", 2)
+    method, *content = amqp.read(amqp.deliver(1, b"x" * 5, tag=4, consumer_tag="A"))
+    talk.broker(amqp.deliver(1, b"x" * 5, tag=3, consumer_tag="B") + method.raw)
+    gone = change(talk, of_queue("b", 1), of_queue("a", 0, burst=None))
+    assert [frame.delivery_tag for frame in gone if frame.name == "Basic.Nack"] == []
+    talk.broker(b"".join(frame.raw for frame in content))
+    assert [frame.delivery_tag for frame in to_broker(talk) if frame.name == "Basic.Nack"] == []
+
+
+def without_ack(*rules: Rule) -> Talk:
+    """A client that consumes from `jobs`, limited, without acknowledgement."""
+    talk = talking(of_queue("jobs", 100, burst=100), *rules)
+    says(talk, CONSUME(queue="jobs", consumer_tag="c", no_ack=True))
+    answers(talk, OKS, commands.Basic.ConsumeOk("c"), OKS)
+    return talk
+
+
+def test_what_has_been_passed_on_is_acknowledged_before_the_gateway_closes_its_channel() -> None:
+    """In the same turn."""
+    shut = Rule("shut", Match(routing_key="k"), limit=Limit(messages=Rate(1), messages_burst=1), action="close", open_for_ns=0)
+    talk = without_ack(shut)
+    assert len(deliver(talk, "c", 1, 2, 3)) == 3
+    talk.client(amqp.publish(1, "k") * 2)
+    said = to_broker(talk)
+    assert said[-1].name == "Channel.Close"
+    assert max((frame.delivery_tag for frame in said if frame.name == "Basic.Ack"), default=0) == 3
+
+
+def test_what_has_been_passed_on_is_acknowledged_before_a_close_that_comes_right_behind_a_large_publish() -> None:
+    talk = without_ack()
+    large = amqp.publish(1, "k", b"z" * 20_000, cut=4088)
+    talk.client(large[:9000])
+    assert len(deliver(talk, "c", 1, 2, 3)) == 3
+    talk.wait(SECOND)
+    talk.client(large[9000:] + amqp.method(1, commands.Channel.Close(200, "", 0, 0)))
+    talk.wait(SECOND)
+    said = [frame.value for frame in amqp.read(talk.to_broker) if frame.name in ("Basic.Ack", "Channel.Close")]
+    assert said[-1].name == "Channel.Close"
+    assert max((frame.delivery_tag for frame in said[:-1]), default=0) == 3
