@@ -12,6 +12,7 @@ from mypy_extensions import i64
 
 from gateway.pipeline.reports import FULL, FULL_FOR_USER, FULL_FOR_VHOST, ROOM
 from gateway.protocols.amqp.channel import AmqpChannel
+from gateway.protocols.amqp.channel_states import CLOSE_WAITS
 from gateway.protocols.amqp.deliveries.consumers import ANSWERS
 from gateway.protocols.amqp.deliveries.deliveries import Deliveries
 from gateway.protocols.amqp.frames import (
@@ -77,6 +78,13 @@ class BrokerMethods:
                 return
             if method in ANSWERS:
                 told = self.deliveries.consumers.answer(method, channel.number, passthrough.data[pos + 11 : stop - 1])
+            if channel.gateway_close == CLOSE_WAITS and method == CHANNEL_CLOSE_OK:
+                passthrough.take_out(pos, stop)
+                passthrough.insert(stop, self.replies.take_close(channel))
+                self.on_closed_by_gateway(method, channel)
+                return
+            if channel.gateway_close == CLOSE_WAITS and method == CHANNEL_CLOSE:
+                self.crossed.append(channel)  # the client's answer will be to the gateway's close
             if method in (CHANNEL_CLOSE, CHANNEL_CLOSE_OK):
                 if channel.parking is not None:
                     passthrough.insert(pos, self.deliveries.ends.lose(channel, by_client=method == CHANNEL_CLOSE_OK))

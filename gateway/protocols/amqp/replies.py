@@ -61,6 +61,13 @@ class GatewayReplies:
         else:
             self.reply(channel, data)
 
+    def take_close(self, channel: AmqpChannel) -> bytes:
+        """What `channel` was to get with the gateway's close, now: the broker has answered that close, and says nothing more there."""
+        before = b"" if channel.replies is None else channel.replies.getvalue()
+        frames = before + channel.close_frames
+        self.discard(channel)
+        return frames
+
     def discard(self, channel: AmqpChannel) -> None:
         """Somebody else has closed `channel`: nothing more may be sent on it."""
         self._forget(channel)

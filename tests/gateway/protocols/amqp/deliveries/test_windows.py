@@ -890,3 +890,47 @@ def test_what_has_been_passed_on_is_acknowledged_before_a_close_that_comes_right
     said = [frame.value for frame in amqp.read(talk.to_broker) if frame.name in ("Basic.Ack", "Channel.Close")]
     assert said[-1].name == "Channel.Close"
     assert max((frame.delivery_tag for frame in said[:-1]), default=0) == 3
+
+
+# ---- the gateway's close behind an answer that is to come ------------------------------------------------------------------
+
+CLOSES = Rule("closes", Match(routing_key="k"), limit=Limit(messages=Rate(1, 3600 * SECOND)), action="close", open_for_ns=0)
+
+
+def test_the_brokers_own_close_is_answered_where_the_gateways_waits_to_be_told() -> None:
+    """The client publishes before it has select-ok; something that it asked for before costs it the channel."""
+    talk = talking(CLOSES)
+    talk.client(
+        amqp.method(1, commands.Queue.Declare(queue="missing", passive=True)) + amqp.method(1, commands.Confirm.Select())
+        + amqp.publish(1, "k") * 2
+    )  # fmt: skip
+    assert names(to_broker(talk))[-1] == "Channel.Close"
+    talk.to_client = b""
+    talk.broker(amqp.method(1, commands.Channel.Close(404, "NOT_FOUND", 50, 10)))
+    assert amqp.names(talk.to_client) == ["Channel.Close"]
+    assert names(to_broker(talk)) == ["Channel.CloseOk"]
+    talk.client(amqp.method(1, commands.Channel.CloseOk()))
+    talk.broker(amqp.method(1, commands.Channel.CloseOk()))
+    talk.client(amqp.method(1, commands.Channel.Open()))
+    assert names(to_broker(talk)) == ["Channel.Open"]
+
+
+def test_what_waits_to_be_told_is_told_when_the_broker_answers_the_gateways_close() -> None:
+    talk = talking(of_queue("jobs", 1), CLOSES)
+    says(talk, commands.Basic.Qos(prefetch_count=1))
+    answers(talk, OKS)
+    says(talk, CONSUME(queue="jobs", consumer_tag="c"))
+    answers(talk, OKS, commands.Basic.ConsumeOk("c"), OKS)
+    deliver(talk, "c", 1)
+    says(talk, commands.Basic.Ack(1))
+    assert deliver(talk, "c", 2) == [], "it waits, and what comes behind it"
+    talk.client(amqp.method(1, commands.Confirm.Select()))
+    talk.to_client = b""
+    talk.broker(amqp.method(1, commands.Confirm.SelectOk()))
+    talk.client(amqp.publish(1, "k") * 2)
+    assert names(to_broker(talk))[-1] == "Channel.Close"
+    talk.broker(amqp.method(1, commands.Channel.CloseOk()))
+    talk.wait(SECOND)
+    assert amqp.names(talk.to_client)[-2:] == ["Confirm.SelectOk", "Channel.Close"]
+    talk.client(amqp.method(1, commands.Channel.CloseOk()) + amqp.method(1, commands.Channel.Open()))
+    assert names(to_broker(talk)) == ["Channel.Open"]
