@@ -144,7 +144,7 @@ class LimitRequestService:
 
         def edit() -> tuple[list[tuple[str, StoredOverride]], None]:
             body = LimitBody(messages=format_rate(per_second(rate)), mode="enforce", expires=None, reason=None)
-            return [(target, override(body, self._store.state.keys.get(target), change_context))], None
+            return [(target, override(body, self._store.override(target), change_context))], None
 
         try:
             if len(topic) > MAX_NAME_BYTES:

@@ -58,7 +58,7 @@ def key_of_request(context: Context, body: LimitBody | None = None) -> LevelKey:
 
 
 def stored(context: Context, key: LevelKey) -> StoredOverride | None:
-    return context.store.state.levels.get(level_target(key))
+    return context.store.override(level_target(key))
 
 
 def configured(context: Context, key: LevelKey) -> tuple[Any, ...]:
@@ -153,7 +153,7 @@ async def delete(context: Context) -> Answer:
 
     def edit() -> tuple[list[tuple[str, None]], None]:
         require_match(context.request, lambda: etag(configured(context, key)))
-        if stored(context, key) is None:
+        if level_target(key) not in context.store.state.levels:
             raise not_found(f"the limit of {words_of(key)} is not changed live; there is nothing to take back")
         return [(level_target(key), None)], None
 

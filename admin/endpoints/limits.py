@@ -116,12 +116,12 @@ def configured(context: Context, name: TopicName, found: list[tuple[str, Effecti
     """The parts of a key that its ETag covers; `found` are its limits for anybody, where they are known."""
     limits = holding(context, name) if found is None else found
     levels = [level_of(effective, operation=operation) for operation, effective in limits]
-    return (context.store.state.keys.get(key_target(name)), levels)
+    return (context.store.override(key_target(name)), levels)
 
 
 async def key_answer(context: Context, name: TopicName, asked: Asked = OF_ANYBODY, *, explaining: bool = False) -> Answer:
     """The limits as they are now, with the ETag of just that, whatever is changed while the answer is made."""
-    rules, revision, changed = context.store.rules(), context.store.revision, context.store.state.keys.get(key_target(name))
+    rules, revision, changed = context.store.rules(), context.store.revision, context.store.override(key_target(name))
     found = holding(context, name, asked)
     tag = etag(configured(context, name, found if asked == OF_ANYBODY else None))
     await yield_to_loop()
@@ -155,7 +155,7 @@ async def key_answer(context: Context, name: TopicName, asked: Asked = OF_ANYBOD
 def remarks_on(context: Context, name: TopicName, found: list[tuple[str, Effective]]) -> list[str]:
     """What of its limits is not enforced; and why a live change may have no effect: no listener for it, or no rule."""
     remarks = remarks_on_modes(effective for _, effective in found)
-    if key_target(name) not in context.store.state.keys:
+    if context.store.override(key_target(name)) is None:
         return remarks
     spoken = {spoken_behind(each.protocol) for each in context.gateway.listeners()}
     if name.protocol not in spoken:
@@ -203,7 +203,7 @@ async def _write(context: Context, *, merge: bool) -> Answer:
 
     def edit() -> tuple[list[tuple[str, StoredOverride]], None]:
         require_match(context.request, lambda: etag(configured(context, name)))
-        before = context.store.state.keys.get(target) if merge else None
+        before = context.store.override(target) if merge else None
         return [(target, override(body, before, change_context))], None
 
     done = await context.change(edit, body.reason if isinstance(body.reason, str) else "")

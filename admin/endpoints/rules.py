@@ -48,15 +48,13 @@ def views(context: Context, wanted: Sequence[Rule] | None = None) -> list[RuleVi
     """Of `wanted`, or of all rules, in the order in which they are tried."""
     store = context.store
     rules, unfit = store.rules(), store.unfit()
-    held = rules.rule_overrides
     in_file = {rule.name for rule in store.file_rules}
     found = []
     for file_rule in store.all_rules() if wanted is None else wanted:
-        stored = store.state.rules.get(file_rule.name)
-        expired = stored is not None and file_rule.name not in held and file_rule.name not in unfit
+        stored = store.override(rule_target(file_rule.name))
         rule = rules.rule(file_rule.name) or file_rule
-        live = store.state.live_rules.get(rule.name)
-        found.append(rule_view(rule, file_rule, None if expired else stored, unfit.get(rule.name), live, in_file=rule.name in in_file))
+        live = store.live_rule(rule.name)
+        found.append(rule_view(rule, file_rule, stored, unfit.get(rule.name), live, in_file=rule.name in in_file))
     return found
 
 
@@ -70,7 +68,7 @@ def view(context: Context, name: str) -> RuleView:
 def configured(context: Context, name: str) -> tuple[Any, ...]:
     """The parts of a rule that its ETag covers; of a rule that is gone only its live change is left."""
     known = [found for found in views(context) if found.name == name]
-    return (known, context.store.state.rules.get(name), context.store.state.live_rules.get(name))
+    return (known, context.store.override(rule_target(name)), context.store.live_rule(name))
 
 
 async def answer(context: Context, name: str) -> Answer:
@@ -104,7 +102,9 @@ async def list_rules(context: Context) -> Answer:
     """Describes only the rules of the page."""
     request, every = context.request, context.store.all_rules()
     known = {rule.name for rule in every}
-    orphans = {name: stored for name, stored in context.store.state.rules.items() if name not in known}
+    orphans = {
+        name: stored for name in context.store.state.rules if name not in known if (stored := context.store.override(rule_target(name)))
+    }
     protocol = request.query.get("protocol")
     wanted = [
         rule
@@ -172,7 +172,7 @@ async def _put_rule(context: Context, name: str) -> Answer:
 
     def edit() -> tuple[list[Edit], None]:
         require_match(context.request, lambda: etag(configured(context, name)), exists=any(rule.name == name for rule in store.all_rules()))
-        before = store.state.live_rules.get(name)
+        before = store.live_rule(name)
         keeps_place = before is not None and not position
         rule = StoredRule(
             text,
@@ -208,7 +208,7 @@ async def promote(context: Context) -> Answer:
         if rule is None or rule.candidate is None:
             remedy = f'name one in the configuration, or PUT /v1/rules/{name} with {{"candidate": {{"messages": "300/s"}}}}'
             raise ProblemError(409, "no-candidate", f"the rule {name!r} has no candidate to promote; {remedy}")
-        return [(rule_target(name), promoted(store.state.rules.get(name), file_rule, rule, change_context))], None
+        return [(rule_target(name), promoted(store.override(rule_target(name)), file_rule, rule, change_context))], None
 
     done = await context.change(edit, change_context.reason)
     return Answer(done) if isinstance(done, Preview) else await answer(context, name)

@@ -276,8 +276,25 @@ class State:
 
     def expired(self, now: float, believes: Callable[[float], bool] = lambda _: True) -> list[Edit]:
         """The edits that remove every live change that has ended by `now`, where that is believed of its end."""
-        ended = [(target, end_of(stored)) for target, stored in self.live_changes().items() if has_expired(stored, now)]
-        return [(target, None) for target, end in ended if end is None or believes(end)]
+        ends = {target: self.end_of(target) for target in self.live_changes()}
+        return [(target, None) for target, end in ends.items() if end is not None and end <= now and believes(end)]
+
+    def end_of(self, target: str) -> float | None:
+        """When (seconds since 1970) the live change of `target` ends; None: never.
+
+        One of a rule that was added live ends with it: the file's rule of that name was not meant.
+        """
+        stored = self.get(target)
+        end = end_of(stored)
+        with_rule = end_of(self.live_rules.get(target.removeprefix("rules/"))) if isinstance(stored, StoredOverride) else None
+        if with_rule is None or not target.startswith("rules/") or live(stored).at >= with_rule:
+            return end
+        return with_rule if end is None else min(end, with_rule)
+
+    def holding(self, target: str, now: float) -> Stored | None:
+        """What `target` has, unless that has ended by `now`: then it is here until it is removed."""
+        end = self.end_of(target)
+        return self.get(target) if end is None or end > now else None
 
     def live_changes(self) -> dict[str, StoredOverride | StoredRule]:
         """All that may have an end, by its target."""

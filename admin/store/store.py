@@ -68,6 +68,7 @@ from admin.store.state import (
     key_of,
     live,
     parse_time,
+    rule_target,
 )
 from common import log
 from common.durable_files import UNWRITABLE, FileSystem, ReadOnlyFiles
@@ -410,9 +411,20 @@ class Store:
                 raise RuleError("", f"the live rule {name!r} cannot be used: {error}") from error
         return known[1]
 
+    def override(self, target: str) -> StoredOverride | None:
+        """The live change of a limit or of a rule that has not ended."""
+        found = self.state.holding(target, self._wall_clock())
+        assert found is None or isinstance(found, StoredOverride)
+        return found
+
+    def live_rule(self, name: str) -> StoredRule | None:
+        """The rule of that name that was added live and has not ended."""
+        found = self.state.live_rules.get(name)
+        return None if has_expired(found, self._wall_clock()) else found
+
     def unfit(self, state: State | None = None) -> dict[str, str]:
-        """Live changes of rules that are kept but do not hold, by the rule's name, and why: the rule is gone, or has changed."""
-        changed = (state or self.state).rules
+        """Live changes of rules that have not ended but do not hold, by the rule's name, and why: the rule is gone, or has changed."""
+        changed = self._changed_rules(state or self.state)
         known = {rule.name: rule for rule in self.all_rules(state)} if changed else {}
         reasons: dict[str, str] = {}
         for name, stored in changed.items():
@@ -426,6 +438,10 @@ class Store:
                 reasons[name] = str(error)
         return reasons
 
+    def _changed_rules(self, state: State) -> dict[str, StoredOverride]:
+        now = self._wall_clock()
+        return {name: stored for name, stored in state.rules.items() if state.holding(rule_target(name), now) is not None}
+
     def _build(
         self,
         state: State,
@@ -437,7 +453,7 @@ class Store:
         unfit = self.unfit(state)
         return RuleSet(
             rules,
-            {name: live(stored) for name, stored in state.rules.items() if name not in unfit},
+            {name: live(stored) for name, stored in self._changed_rules(state).items() if name not in unfit},
             self._keys.of(state.keys),
             self._quotas if quotas is None else quotas,
             state.revision,
@@ -753,10 +769,11 @@ class Store:
         for entry in entries:  # the oldest change after `revision` knows what was before
             for change in entry.changes:
                 if change.target not in before:
-                    stored = from_json(change.target, change.before)
-                    before[change.target] = None if has_expired(stored, wall_clock) else stored
+                    before[change.target] = from_json(change.target, change.before)
         before.pop(SHADOW, None)  # it limits nothing, and its file may be gone
-        return [(target, stored) for target, stored in before.items() if self.state.get(target) != stored]
+        then = self.state.changed(before.items())
+        edits = [(target, then.holding(target, wall_clock)) for target in before]
+        return [(target, stored) for target, stored in edits if self.state.get(target) != stored]
 
     async def quotas_before(self) -> tuple[bool, PublishedQuotas | None]:
         """The quotas that were in force before those now in force were first published (None: none), and whether the history knows.

@@ -168,6 +168,9 @@ async def test_a_change_with_an_end_is_not_made_endless_by_a_promotion(tmp_path:
         answer = await api.ask("POST", f"{RULE}:promote?force=1")
         assert (answer.status, answer.json()["type"]) == (409, "urn:sluice:problem:change-ends")
         assert api.store.revision == 1
+        api.clock.now += 3600
+        after = await api.ask("POST", f"{RULE}:promote?force=1")
+        assert (after.status, "action" in after.json()["override"]) == (200, False), "it is over, though it is not removed yet"
 
 
 async def test_a_key_may_have_a_candidate_of_its_own(tmp_path: Path) -> None:

@@ -417,6 +417,29 @@ async def test_a_change_that_expired_while_the_gateway_was_down_does_not_hold(tm
 # ---- the list ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("path", [ORDERS, "/v1/limits/client/10.0.0.7"])
+async def test_a_change_that_has_ended_and_is_not_removed_yet_is_no_change(api: Control, path: str) -> None:
+    """It may take 15 min after a start: a PATCH was answered 200 meanwhile, with the end of the past, and held nowhere."""
+    await put(api, path, messages="100/s", action="drop", expires="30m")
+    api.clock.now += 1800
+    seen = await api.ask("GET", path)
+    assert (seen.json()["override"], [level["origin"] for level in seen.json()["levels"] if level["origin"] == "override"]) == (None, [])
+    answer = await api.ask("PATCH", path, {"messages": "50/s"}, headers={"If-Match": seen.etag})
+    view = answer.json()
+    assert (answer.status, view["levels"][0]["limit"]["messages"], view["levels"][0]["origin"]) == (200, "50/s", "override")
+    assert ("expires" in view["override"], "action" in view["override"]) == (False, False)
+    await api.store.remove_expired()
+    assert (await api.ask("GET", path)).json()["override"] == view["override"]
+
+
+async def test_the_removal_of_what_has_ended_is_no_change_that_a_writer_must_have_seen(api: Control) -> None:
+    await put(api, messages="100/s", expires="30m")
+    api.clock.now += 1800
+    seen = (await api.ask("GET", ORDERS)).etag
+    await api.store.remove_expired()
+    assert (await api.ask("PUT", ORDERS, {"messages": "50/s"}, headers={"If-Match": seen})).status == 200
+
+
 async def test_the_list_shows_what_is_in_use_and_what_is_changed(api: Control) -> None:
     now = 10**9
     api.gateway.flood(rocketmq_topic(b"hot"), 5000, now)

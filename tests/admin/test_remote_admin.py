@@ -114,6 +114,15 @@ async def test_a_change_keeps_what_an_earlier_one_says_but_its_end_and_that_it_o
     assert (change.mode, change.expires, change.by, change.reason) == ("enforce", None, "remote-admin", "")
 
 
+async def test_a_change_keeps_nothing_of_one_that_has_ended(api: Control, service: LimitRequestService) -> None:
+    """Its bytes and action would have held again, without an end."""
+    await api.ask("PUT", "/v1/limits/rocketmq/orders?force=1", {"bytes": "1MiB/s", "action": "delay", "expires": "1h"})
+    api.clock.now += 3600
+    assert await service.change("9003", b"orders", 7, *WHO) == ""
+    change = api.store.state.keys["limits/rocketmq/orders"]
+    assert (change.messages, change.bytes, change.action) == ("7/s", None, None)
+
+
 async def test_a_topic_that_a_rule_exempts_is_limited_when_the_console_says_so(api: Control, service: LimitRequestService) -> None:
     api.store.replace_file_rules((Rule("exempt", Match(topic="orders"), mode="off"),))
     assert await service.change("9003", b"orders", 7, *WHO) == ""

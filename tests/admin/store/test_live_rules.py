@@ -101,6 +101,37 @@ async def test_it_ends_when_it_says_with_a_line_in_the_history(api: Control) -> 
     assert (await api.ask("GET", "/v1/history")).json()["items"][0]["changes"][0]["target"] == "live-rules/storm"
 
 
+@pytest.mark.parametrize("name", ["orders", "storm"])
+async def test_its_change_ends_with_it_and_is_no_change_of_the_files_rule(api: Control, name: str) -> None:
+    """It was asked of the rule that has ended: 5000/s held on the file's rule of that name, for ever."""
+    await add(api, name, expires="30m")
+    view = (await api.ask("PUT", f"/v1/rules/{name}?force=1", {"messages": "5000/s"})).json()
+    assert (view["limit"]["messages"], view["live"] is None) == ("5000/s", False)
+    before = (await api.ask("GET", "/v1/rules")).json()
+    api.clock.now += 1800
+    for removed in (False, True):
+        if removed:
+            assert await api.store.remove_expired() == ""
+            assert (api.store.state.rules, api.store.state.live_rules) == ({}, {})
+        view = (await api.ask("GET", "/v1/rules")).json()
+        assert {(each["name"], each["origin"], each["override"], each["live"]) for each in view["items"]} == {
+            (rule.name, "file", None, None) for rule in RULES
+        }
+        assert (view["orphans"], len(before["items"])) == ({}, len({name, *(rule.name for rule in RULES)}))
+        assert api.store.unfit() == {}
+    assert (await api.ask("POST", "/v1/history/2:rollback?force=1", {})).status == 200
+    assert (api.store.state.rules, api.store.state.live_rules) == ({}, {})
+
+
+async def test_a_change_made_after_its_end_is_of_the_files_rule(api: Control) -> None:
+    await add(api, "orders", expires="30m")
+    api.clock.now += 1800
+    assert (await api.ask("PUT", "/v1/rules/orders?force=1", {"messages": "600/s"})).json()["limit"]["messages"] == "600/s"
+    assert await api.store.remove_expired() == ""
+    view = (await api.ask("GET", "/v1/rules/orders")).json()
+    assert (view["limit"]["messages"], view["live"], api.store.state.live_rules) == ("600/s", None, {})
+
+
 async def test_changes_and_rollbacks_of_it(api: Control) -> None:
     await add(api)
     assert (await api.ask("PUT", "/v1/rules/storm?force=1", {"messages": "9/s"})).json()["limit"]["messages"] == "9/s"
