@@ -20,6 +20,7 @@ from config.problems import LINE_END, Problems, SourceLocation, quoted
 from config.surrogate_escapes import LoneSurrogateError, SurrogateEscapes
 
 MAX_BYTES: Final = 4 << 20  # bytes; one file; about 30,000 rules, read in about a second
+COLUMN_BITS: Final = 32
 MAX_DEPTH: Final = 16  # levels; the deepest setting, rules[].limit.burst.messages, is at 6
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's parser is ten times faster and gives the same events
@@ -48,18 +49,30 @@ class Scalar:
 
 
 class Mapping:
-    """Keys and values in the order written. `keys` holds the location of each key."""
+    """Keys and values in the order written."""
 
-    __slots__ = ("entries", "keys", "location")
+    __slots__ = ("_places", "entries", "location")
 
     def __init__(self, location: SourceLocation) -> None:
         self.location = location
         self.entries: dict[str, Node] = {}
-        self.keys: dict[str, SourceLocation] = {}
+        self._places: list[int | SourceLocation] = []  # of the keys, in their order; a number: line and column in this one's file
 
     def put(self, key: str, location: SourceLocation, node: Node) -> None:
+        here = location.line and location.file == self.location.file
+        place = location.line << COLUMN_BITS | location.column if here else location
+        if key in self.entries:
+            self._places[list(self.entries).index(key)] = place
+        else:
+            self._places.append(place)
         self.entries[key] = node
-        self.keys[key] = location
+
+    def key_at(self, key: str) -> SourceLocation:
+        """Where a key was written that is here."""
+        place = self._places[list(self.entries).index(key)]
+        if isinstance(place, SourceLocation):
+            return place
+        return SourceLocation(self.location.file, place >> COLUMN_BITS, place & ((1 << COLUMN_BITS) - 1))
 
     def __repr__(self) -> str:
         return f"<Mapping {', '.join(self.entries)} at {self.location}>"
@@ -240,7 +253,7 @@ class _Composer:
         if key is not None:
             self.pending[-1] = None
             if key[0] in container.entries:
-                first = container.keys[key[0]]
+                first = container.key_at(key[0])
                 self._add(key[1], f"duplicate key {quoted(key[0])}", f"remove one of the two; the first is in line {first.line}")
             else:
                 container.put(key[0], key[1], node)

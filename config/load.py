@@ -50,7 +50,7 @@ def load(
         problems.add(SourceLocation(path, 1, 1), "listeners", "is missing", f"add listeners, e.g. {_listeners_example()}")
     settings = ROOT.read(tree, "", reading)
     if "rules_file" in tree.entries and "rules" in tree.entries:
-        problems.add(tree.keys["rules"], "rules", "given twice: here and by rules_file", "keep one of the two")
+        problems.add(tree.key_at("rules"), "rules", "given twice: here and by rules_file", "keep one of the two")
     elif settings.rules_file is not None and settings.rules_file != Path():
         settings = replace(settings, rules=_rules(settings.rules_file, path, reading))
     for check in (*CHECKS, *FILE_CHECKS) if files else CHECKS:

@@ -27,6 +27,7 @@ class _Required:
 
 
 REQUIRED: Final[Any] = _Required()
+READ: Final = Scalar("", NOWHERE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +120,9 @@ class Section(Kind[T]):
                 try:
                     self.not_yet[key].check(child, key)
                 except Invalid as invalid:
-                    reading.problems.add(node.keys[key], inner, invalid.message, invalid.remedy)
+                    reading.problems.add(node.key_at(key), inner, invalid.message, invalid.remedy)
             elif key not in self.settings:
-                reading.problems.add(node.keys[key], inner, "unknown key", self.remedy(key))
+                reading.problems.add(node.key_at(key), inner, "unknown key", self.remedy(key))
 
     def remedy(self, key: str) -> str:
         """The way out for an unknown key."""
@@ -193,6 +194,8 @@ class ListOf(Kind[tuple[T, ...]]):
                 reading.problems.add(item.location, inner, invalid.message, invalid.remedy)
                 found.append(self.item.placeholder)
             reading.origins.fold(inner, mark)
+            if isinstance(item, Mapping):
+                node.items[number] = READ  # of 10,000 rules the tree is larger than the rules: it goes as they come
         return tuple(found)
 
     def show(self, value: tuple[T, ...]) -> JSON:

@@ -91,6 +91,6 @@ def repr_of(node: object) -> object:
     if isinstance(node, Scalar):
         return node.text, node.plain, str(node.location)
     if isinstance(node, Mapping):
-        return {key: (str(node.keys[key]), repr_of(inner)) for key, inner in node.entries.items()}
+        return {key: (str(node.key_at(key)), repr_of(inner)) for key, inner in node.entries.items()}
     assert isinstance(node, Sequence)
     return [repr_of(item) for item in node.items]

@@ -85,4 +85,4 @@ def test_a_half_is_named_by_its_place_and_the_rest_is_read() -> None:
 def test_places_behind_a_pair_are_the_true_ones() -> None:
     tree = parse(b'{"a": "\\ud83d\\ude00", "b": 1}', "any.yaml", Problems())
     assert isinstance(tree, Mapping)
-    assert tree.keys["b"].column == 23
+    assert tree.key_at("b").column == 23

@@ -41,7 +41,7 @@ class Bound(NamedTuple):
 BASE: Final = Bound(54_500_000, 50_500_000)
 CONNECTION: Final = {"amqp": Bound(12_700, 17_600), "rocketmq": Bound(11_000, 13_400)}
 TOPIC: Final = Bound(9_200, 9_200)  # with totals of its own, series and a line in the log; they are bounded, so a million cost less each
-RULE: Final = Bound(5_100, 5_500)
+RULE: Final = Bound(3_200, 3_600)
 
 
 def settled(gateway: Gateway) -> int:
