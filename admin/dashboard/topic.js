@@ -123,7 +123,7 @@ export default function topic({ protocol, topic: name }, query) {
   function facts(now) {
     const level = data.body?.levels?.find((each) => each.per === "topic") || data.body?.levels?.[0];
     return figures(rates(now), figure("waiting", f.count(now?.waiting)), now?.spooled > 0 && figure("spooled", f.count(now.spooled)), figure("limit", f.levelText(level)), figure("wait", now?.account && waitText(now)), now?.wait_p99_ms && figure("p99_wait", f.milliseconds(now.wait_p99_ms)),
-      now?.account?.state === "would_refuse" ? figure("would_refuse", f.rate(now.account.would_refuse_per_second)) : figure("last_limited", f.moment(level?.usage?.last_refused, true)));
+      now?.limit?.mode === "shadow" ? figure("would_refuse", f.rate(now.account.would_refuse_per_second)) : figure("last_limited", f.moment(level?.usage?.last_refused, true)));
   }
 
   return {
