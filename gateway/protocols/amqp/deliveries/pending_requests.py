@@ -23,14 +23,19 @@ class PendingRequest:
         self.subscription = subscription  # of a basic.consume
         self.reservation: Reservation | None = None  # of a limited basic.get, by which it has passed the judge
 
+    def arguments_kb(self) -> int:
+        """Of a basic.consume, beyond the first kilobyte."""
+        return 0 if self.subscription is None else len(self.subscription.rest) >> 10
+
 
 class PendingRequests:
     """Those of one kind on one channel, in order. Those beyond what may be kept are only counted: their answers are then unknown."""
 
-    __slots__ = ("beyond", "kept")
+    __slots__ = ("arguments_kb", "beyond", "kept")
 
     def __init__(self) -> None:
         self.kept: deque[PendingRequest] = deque()
+        self.arguments_kb = 0  # of all that are kept, beyond the first kilobyte of each
         self.beyond = 0  # newer than all that are kept
 
     def put(self, request: PendingRequest) -> None:
@@ -39,6 +44,7 @@ class PendingRequests:
             self.beyond += 1
         else:
             self.kept.append(request)
+            self.arguments_kb += request.arguments_kb()
 
     def answer_tag(self, tag: bytes) -> PendingRequest | None:
         """The basic.consume that is answered now: RabbitMQ answers by way of the queue, so those of two queues come in either order."""
@@ -47,15 +53,19 @@ class PendingRequests:
             if request.queue is None:  # behind it are those of another channel
                 break
             if request.tag == tag:
-                self.kept.remove(request)
+                self._remove(request)
                 return request
             if not request.tag and first is None:
                 first = request
         if first is not None:
-            self.kept.remove(first)
+            self._remove(first)
         elif not self.kept:
             self.beyond = max(self.beyond - 1, 0)
         return first
+
+    def _remove(self, request: PendingRequest) -> None:
+        self.kept.remove(request)
+        self.arguments_kb -= request.arguments_kb()
 
     def of(self, reservation: Reservation) -> PendingRequest | None:
         """The basic.get that has this reservation."""
@@ -71,14 +81,19 @@ class PendingRequests:
     def answer(self) -> PendingRequest | None:
         """The one that is answered now."""
         if self.kept:
-            return self.kept.popleft()
+            request = self.kept.popleft()
+            self.arguments_kb -= request.arguments_kb()
+            return request
         self.beyond = max(self.beyond - 1, 0)
         return None
 
     def forget_closed(self) -> None:
         """Forget what was asked before the mark of the client's channel.close, and the mark."""
-        while self.kept and self.kept.popleft().queue is not None:
-            pass
+        while self.kept:
+            request = self.kept.popleft()
+            self.arguments_kb -= request.arguments_kb()
+            if request.queue is None:
+                break
         if not self.kept:
             self.beyond = 0
 
@@ -109,7 +124,8 @@ class ChannelConsumers:
     def size(self) -> int:
         """How many entries are remembered, of a kilobyte each; of a subscription, which may be away, and its consumer together one."""
         asked = len(self.asked) + len(self.declares) + len(self.consumes.kept) + len(self.gets.kept)
-        return asked + max(len(self.tags), len(self.subscriptions)) + self.arguments_kb + len(self.old_tags)
+        arguments_kb = self.arguments_kb + self.consumes.arguments_kb
+        return asked + max(len(self.tags), len(self.subscriptions)) + arguments_kb + len(self.old_tags)
 
     def takes(self) -> bool:
         """Whether it consumes, or has asked to, or for a message."""

@@ -221,3 +221,17 @@ def test_remembered_consumers_are_bounded_and_answers_stay_in_step() -> None:
     for _ in range(50):
         asks(talk, commands.Channel.Close(200, "", 0, 0), commands.Channel.Open(), *(CONSUME(queue=name) for name in "abcde"))
     assert known.kept <= 3 + 3
+
+
+def test_the_arguments_of_what_is_not_answered_yet_count_for_what_is_remembered() -> None:
+    """A client may ask with 100 kB each, of a broker that does not answer: of so many only few are remembered."""
+    talk = talking()
+    known = talk.conversation.deliveries.consumers  # type: ignore[attr-defined]
+    large = {"x": "y" * 100_000}
+    for number in range(200):
+        asks(talk, CONSUME(queue="jobs", consumer_tag=f"c{number}", arguments=large))
+    assert known.kept <= known.max_kept + 100
+    kept = len(known.channels[1].consumes.kept)
+    assert kept < 200
+    answers(talk, *[CONSUMED(f"c{number}") for number in range(kept)])
+    assert known.kept == kept * 98, "as many as it has, now that they are answered"
