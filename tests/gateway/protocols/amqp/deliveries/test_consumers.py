@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from pamqp import base, commands
+from pamqp.common import FieldTable
 
 from gateway.protocols.amqp.deliveries import consumers
 from support.amqp import frames as amqp
@@ -227,7 +228,7 @@ def test_the_arguments_of_what_is_not_answered_yet_count_for_what_is_remembered(
     """A client may ask with 100 kB each, of a broker that does not answer: of so many only few are remembered."""
     talk = talking()
     known = talk.conversation.deliveries.consumers  # type: ignore[attr-defined]
-    large = {"x": "y" * 100_000}
+    large: FieldTable = {"x": "y" * 100_000}
     for number in range(200):
         asks(talk, CONSUME(queue="jobs", consumer_tag=f"c{number}", arguments=large))
     assert known.kept <= known.max_kept + 100
