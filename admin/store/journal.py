@@ -17,9 +17,12 @@ a line with outcome `void` that names its sequence. Lines are only ever added. A
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final, TypeAlias
 
 import msgspec
 
@@ -34,6 +37,7 @@ BEGIN: Final = "0" * 64  # the hash before the first line
 
 _HEAD: Final = b'{"hash":"'
 _MIDDLE: Final = b'","entry":'
+Opened: TypeAlias = list[tuple[BinaryIO, int]]  # files, and the bytes of whole lines in them
 ENTRY_AT: Final = len(_HEAD) + 64 + len(_MIDDLE)  # where the entry begins in its line
 
 
@@ -187,21 +191,14 @@ class Journal:
             file.seek(place[1])
             return parse(file.readline().rstrip(b"\n"))[1]
 
-    def lines(self, count: int, wanted: Callable[[Entry], bool]) -> list[Entry]:
-        """At most `count` entries that are `wanted`, the latest first. Reads no more of the files than it takes."""
-        found: list[Entry] = []
+    def opened(self, files: ExitStack) -> Opened:
+        """Its files as they are now, the later first: they can be read while lines are added, and renamed."""
+        found: Opened = []
         for path in (self._path, self._older):
-            if len(found) >= count or not path.exists():
-                continue
-            for line in last_lines(path):
-                try:
-                    entry = parse(line)[1]
-                except (ValueError, msgspec.MsgspecError):
-                    continue  # being written
-                if wanted(entry):
-                    found.append(entry)
-                    if len(found) >= count:
-                        break
+            with suppress(FileNotFoundError):
+                file = files.enter_context(path.open("rb"))
+                size = file.seek(0, os.SEEK_END)
+                found.append((file, min(size, self._size) if path is self._path else size))
         return found
 
     def holds(self, entry: Entry) -> bool:
@@ -219,20 +216,33 @@ class Journal:
         return f"<Journal sequence={self.sequence} {self._size} bytes, {len(self._index)} revisions kept>"
 
 
-def last_lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file without their ends, the last first, a block at a time."""
-    with path.open("rb") as file:
-        at = file.seek(0, 2)
-        rest = b""
-        while at > 0:
-            size = min(BLOCK, at)
-            at -= size
-            file.seek(at)
-            first, *lines = (file.read(size) + rest).split(b"\n")
-            yield from (line for line in reversed(lines) if line)
-            rest = first
-        if rest:
-            yield rest
+def latest(opened: Opened, count: int, wanted: Callable[[Entry], bool]) -> list[Entry]:
+    """At most `count` entries that are `wanted`, the latest first. Reads no more of the files than it takes."""
+    found: list[Entry] = []
+    for line in chain.from_iterable(last_lines(file, size) for file, size in opened):
+        if len(found) >= count:
+            break
+        try:
+            entry = parse(line)[1]
+        except (ValueError, msgspec.MsgspecError):
+            continue  # of another process that is writing it
+        if wanted(entry):
+            found.append(entry)
+    return found
+
+
+def last_lines(file: BinaryIO, at: int) -> Iterator[bytes]:
+    """The lines of a file before `at` without their ends, the last first, a block at a time."""
+    rest = b""
+    while at > 0:
+        size = min(BLOCK, at)
+        at -= size
+        file.seek(at)
+        first, *lines = (file.read(size) + rest).split(b"\n")
+        yield from (line for line in reversed(lines) if line)
+        rest = first
+    if rest:
+        yield rest
 
 
 def chained(before: str, entry: bytes) -> str:

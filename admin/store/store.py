@@ -44,7 +44,7 @@ from admin.store.audit_chain import AuditReport, verify_audit
 from admin.store.changes import Author, Plan, StoreError, WriteFailedError
 from admin.store.clock_steps import ClockSteps
 from admin.store.journal import FILE as HISTORY
-from admin.store.journal import REFUSALS, ROTATE_AT, Entry, Journal
+from admin.store.journal import REFUSALS, ROTATE_AT, Entry, Journal, latest
 from admin.store.level_targets import is_level_target, level_key_of, subjects_of
 from admin.store.live_rules import MAX_LIVE_RULES, NoTexts, RuleTexts, merged
 from admin.store.parsed_changes import ParsedChanges
@@ -152,6 +152,7 @@ class Store:
         self._path = folder / STATE
         self._snapshots = Snapshots(folder, files)
         self._turn = trio.Lock()
+        self._searching = trio.Lock()
         self._quotas: Mapping[TopicName, Quota] = {}
         self._shadow_quotas: Mapping[TopicName, Quota] = {}
         self._to_void: list[tuple[int, str]] = []  # sequences of lines to be taken back, and why
@@ -725,12 +726,7 @@ class Store:
     async def lines(self, before: int, count: int, wanted: Callable[[Entry], bool] = lambda _: True) -> list[Entry]:
         """At most `count` journal lines that are `wanted`, of every outcome and with a sequence below `before`, the latest first."""
 
-        def read() -> list[Entry]:
-            both = [journal.lines(count, lambda entry: entry.sequence < before and wanted(entry)) for journal in self._journals]
-            return sorted(chain.from_iterable(both), key=attrgetter("sequence"), reverse=True)[:count]
-
-        async with self._turn:
-            return await run_in_thread(read)
+        return await self._latest([self._journal, self._refusals], count, lambda entry: entry.sequence < before and wanted(entry))
 
     async def changes(self, before: int, count: int, wanted: Callable[[Entry], bool]) -> list[Entry]:
         """At most `count` changes that are `wanted`, of revisions below `before`, the latest first."""
@@ -738,12 +734,16 @@ class Store:
         def which(entry: Entry) -> bool:
             return self._journal.holds(entry) and entry.revision < before and wanted(entry)
 
-        async with self._turn:
-            return await run_in_thread(self._journal.lines, count, which)
+        return await self._latest([self._journal], count, which)
 
-    @property
-    def _journals(self) -> tuple[Journal, Journal]:
-        return self._journal, self._refusals
+    async def _latest(self, journals: Sequence[Journal], count: int, wanted: Callable[[Entry], bool]) -> list[Entry]:
+        """One search reads at a time, and no change waits for it: to read 16 MiB takes some 0.3 s."""
+        async with self._searching:
+            with contextlib.ExitStack() as files:
+                async with self._turn:
+                    opened = await run_in_thread(lambda: [journal.opened(files) for journal in journals])
+                found = await run_in_thread(lambda: [latest(each, count, wanted) for each in opened])
+        return sorted(chain.from_iterable(found), key=attrgetter("sequence"), reverse=True)[:count]
 
     async def verify(self) -> AuditReport:
         """Check the chains of both journals, as they are on the disk."""

@@ -281,6 +281,34 @@ async def test_a_line_that_was_altered_shows(tmp_path: Path, at: int) -> None:
         Journal(tmp_path, FileSystem())
 
 
+async def test_no_change_waits_for_a_search_which_tells_what_was_there_when_it_began(tmp_path: Path) -> None:
+    """40 searches at once, with a viewer's token, had a change of a limit wait for 11 s."""
+    store = open_store(tmp_path, rotate_at=1)  # each change renames the file
+    for rate in (1, 2):
+        await set_rate(store, rate)
+    reading, go_on = threading.Event(), threading.Event()
+    found: list[Entry] = []
+
+    def wanted(entry: Entry) -> bool:
+        reading.set()
+        return go_on.wait(HANG_S)
+
+    async def search() -> None:
+        found.extend(await store.changes(1 << 60, 100, wanted))
+
+    with trio.fail_after(HANG_S):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(search)
+            try:
+                await trio.to_thread.run_sync(reading.wait)
+                await set_rate(store, 3)
+                assert store.revisions() == [2, 3]
+            finally:
+                go_on.set()
+    assert [entry.revision for entry in found] == [2]
+    store.close()
+
+
 async def test_the_history_is_bounded(tmp_path: Path) -> None:
     store = open_store(tmp_path, rotate_at=4096)
     for rate in range(1, 101):
