@@ -54,12 +54,13 @@ def account_of(
         state = "waiting"
     elif rule is not None and rule.mode == "shadow" and would_refuse(item) > 0:
         state = "would_refuse"
-        since = min((parse_time(each.would_refuse_since) for each in item.clients if each.would_refuse_since), default=None)
+    began = [] if since is None else [since]
+    began += [parse_time(each.over_since) for each in item.clients if each.over_since]
     last = waiting / pace if waiting and pace else None
     worst, share = culprit(item, state)
     return TopicAccountView(
         state=state,
-        since=None if since is None or state == "within" else format_time(since),
+        since=format_time(min(began)) if began and state != "within" else None,
         first_waited_seconds=first_waited(waiting, received) if waiting else None,
         last_waits_seconds=None if last is None else round(last, 3),
         client=None if worst is None else worst.client,

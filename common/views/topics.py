@@ -24,7 +24,9 @@ class RefusedClientView(View, frozen=True, kw_only=True):
     refused_per_second: Annotated[float, fact("a mean over ten seconds", add, "messages/s")] = 0.0
     refused_per_second_1s: Annotated[float, fact("of the last second", add, "messages/s")] = 0.0
     would_refuse_per_second: Annotated[float, fact("over limits in mode shadow: a mean over ten seconds", add, "messages/s")] = 0.0
-    would_refuse_since: Annotated[str | None, fact("when such began to come; null: none came within a minute", least)] = None
+    over_since: Annotated[
+        str | None, fact("when messages over a limit began to come; null: none came or waited within a minute", least)
+    ] = None
 
     def key(self) -> object:
         return self.client

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 MAX_TOPICS: Final = 1000  # topics; refused last, whose clients are known; a guess: 2 MB
 MAX_CLIENTS_KEPT: Final = 8  # clients; of each topic; a guess
-BOUTS_S: Final = 60.0  # seconds; without a message over a limit in mode shadow, until what comes is another bout; a guess
+BOUTS_S: Final = 60.0  # seconds; without a message over a limit, until what comes is another bout; a guess
 MAX_GROUPS_SHOWN: Final = 50  # consumer groups; with series of their own (the rest is under __other__); a guess
 GROUP_IDLE_S: Final = FORGET_AFTER / 1e9  # seconds; refused nothing for so long, a group makes room for another one
 
@@ -51,9 +51,8 @@ class Client:
     """One client's messages to one topic, counted since the client is listed."""
 
     __slots__ = (
-        "address", "forwarded", "group", "last_rate", "lately", "lately_s", "previous", "received", "received_lately", "recent", "refused",
-        "user", "waiting", "window", "would_idle_s", "would_lately", "would_refuse",
-        "would_refuse_since",
+        "address", "forwarded", "group", "last_rate", "lately", "lately_s", "over_idle_s", "over_since", "previous", "received",
+        "received_lately", "recent", "refused", "user", "waiting", "window", "would_lately", "would_refuse",
     )  # fmt: skip
 
     def __init__(self, address: str) -> None:
@@ -70,8 +69,8 @@ class Client:
         self.would_refuse = 0  # over a limit in mode shadow
         self.would_lately = 0  # of these, in the last ten seconds
         self.received_lately = 0  # in the last ten seconds
-        self.would_refuse_since = 0.0  # seconds since 1970; when such began to come; 0: none came within BOUTS_S
-        self.would_idle_s = 0.0  # seconds; since such came last
+        self.over_since = 0.0  # seconds since 1970; when messages over a limit began to come; 0: none came or waited within BOUTS_S
+        self.over_idle_s = 0.0  # seconds; since such came or waited last
         self.last_rate = 0.0  # the same, over the last tick
         self.window: RecentCounts | None = None  # None: none refused in the last ten seconds, none would have been, none waits
         self.recent = 0.0  # refused, held or only counted of late: halved every second; decides who stays in the list
@@ -81,9 +80,9 @@ class Client:
         self.previous = self.refused, self.would_refuse, self.received
         refused, would_refuse = self.refused - before[0], self.would_refuse - before[1]
         self.last_rate = refused / seconds
-        self.would_idle_s = 0.0 if would_refuse else self.would_idle_s + seconds
-        if self.would_idle_s > BOUTS_S:
-            self.would_refuse_since = 0.0
+        self.over_idle_s = 0.0 if refused or would_refuse or self.waiting else self.over_idle_s + seconds
+        if self.over_idle_s > BOUTS_S:
+            self.over_since = 0.0
         window = self.window
         if window is None and (refused or would_refuse or self.waiting):
             window = self.window = RecentCounts(3)
@@ -115,7 +114,7 @@ class Client:
             refused_per_second=round(self.rate(seconds), 3),
             refused_per_second_1s=round(self.last_rate, 3),
             would_refuse_per_second=round(self.would_lately / max(self.lately_s, seconds, 1e-9), 3),
-            would_refuse_since=moment(self.would_refuse_since) if self.would_refuse_since else None,
+            over_since=moment(self.over_since) if self.over_since else None,
         )
 
     def __repr__(self) -> str:
@@ -173,8 +172,8 @@ class RefusedClients:
             client.refused += refused
             if tally.shadow_refused:
                 client.would_refuse += tally.shadow_refused
-                client.would_refuse_since = client.would_refuse_since or time.time()
             client.recent += over
+            client.over_since = client.over_since or time.time()
             client.user = origin.user or ""
             client.group = group_of(key) or ""
             self._topics.move_to_end(topic)

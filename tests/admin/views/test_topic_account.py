@@ -50,10 +50,11 @@ def test_what_is_held_of_a_publisher_without_confirms_waits_without_a_refusal_an
 
 
 def test_what_is_refused_is_of_the_client_with_most_refusals() -> None:
-    worst = RefusedClientView(client="10.1.0.8", group="billing", refused_per_second=20.0)
+    worst = RefusedClientView(client="10.1.0.8", group="billing", refused_per_second=20.0, over_since="2026-11-21T07:50:03.000Z")
     found = told("reject", refused_per_second=30.0, waiting=3, clients=[client("10.1.0.9", 3), worst])
     assert (found.state, found.client, found.group, found.client_share) == ("refused", "10.1.0.8", "billing", 0.6667)
     assert found.unrefused_because is None
+    assert found.since == "2026-11-21T07:50:03.000Z", "also where its limit has just recovered, while its rates are still means of before"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def test_where_a_rule_counts_costs_what_passes_stands_for_its_rate() -> None:
 
 def test_a_limit_that_is_only_tried_says_what_it_would_refuse_of_whom_and_since_when() -> None:
     def counted(address: str, rate: float, since: str) -> RefusedClientView:
-        return RefusedClientView(client=address, would_refuse_per_second=rate, would_refuse_since=since)
+        return RefusedClientView(client=address, would_refuse_per_second=rate, over_since=since)
 
     clients = [counted("10.1.0.8", 3.0, "2026-11-21T07:50:00.000Z"), counted("10.1.0.9", 9.0, "2026-11-21T07:50:07.000Z")]
     assert told(mode="shadow", clients=clients) == TopicAccountView(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import to_builtins
 
+from common.log import moment
 from gateway.counting.accounts import OTHER, Accounts
 from gateway.counting.recent_rates import TICKS
 from gateway.telemetry import exposition
@@ -83,9 +84,9 @@ def test_one_that_is_only_counted_is_listed_with_its_rate_and_since_when() -> No
         counted.clients.tick(1.0)
         found.append(counted.clients.of(WORKERS)[0].describe())
     assert [(each.would_refuse_per_second, each.refused) for each in found[:2]] == [(6.0, 0), (5.0, 0)]
-    assert found[0].would_refuse_since is not None
-    assert (found[-2].would_refuse_per_second, found[-2].would_refuse_since) == (0.0, found[0].would_refuse_since), "one bout so far"
-    assert (found[-1].would_refuse_per_second, found[-1].would_refuse_since) == (0.0, None)
+    assert found[0].over_since is not None
+    assert (found[-2].would_refuse_per_second, found[-2].over_since) == (0.0, found[0].over_since), "one bout so far"
+    assert (found[-1].would_refuse_per_second, found[-1].over_since) == (0.0, None)
 
 
 def test_one_that_only_has_to_wait_is_listed_with_what_waits_of_it() -> None:
@@ -122,7 +123,7 @@ def test_rates_are_means_over_ten_seconds_with_the_last_second_beside() -> None:
     counted.clients.tick(2.0)
     (client,) = counted.clients.of(WORKERS)
     named: dict[str, object] = {"client": "10.0.0.7", "user": None, "waiting": 0, "forwarded": 0, "refused": 900}
-    named |= {"group": "workers", "would_refuse_per_second": 0.0, "would_refuse_since": None}
+    named |= {"group": "workers", "would_refuse_per_second": 0.0, "over_since": moment(client.over_since)}
     rates = {"received_per_second": 450.0, "refused_per_second": 450.0, "refused_per_second_1s": 450.0}
     assert to_builtins(client.describe()) == {**named, **rates}
     counted.clients.tick(1.0)
