@@ -2,44 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from mypy_extensions import i64
 
+from gateway.pipeline.mixing import Mixing
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.protocols.amqp.frames import OVERHEAD
 from gateway.protocols.octets import u32
 from limiter.columns import Columns
 from limiter.request import Request
-
-MIN_PAUSE: Final = 4  # runs that go as parts after one that had to be cut: to cut one costs some tenths of it; a guess
-MAX_PAUSE: Final = 60  # the same where one after the other had to be cut; a guess
-
-
-class Mixing:
-    """Whether the publishes of a connection are mixed: not for some runs after one that had to be cut, the longer the more often."""
-
-    def __init__(self) -> None:
-        self.begun = False  # the connection mixes at all
-        self._made = False  # a run was, since the last was cut
-        self._pause: i64 = 0  # runs
-        self._left: i64 = 0  # of the present pause
-
-    def begin_run(self) -> bool:
-        """Whether the next run is mixed."""
-        if self._left > 0:
-            self._left -= 1
-            return False
-        if self._made:
-            self._pause = 0  # the last one passed
-        self._made = True
-        return True
-
-    def note_cut(self) -> None:
-        """The last run was cut. On the thread that judges it: then no other run begins."""
-        self._made = False
-        self._pause = min(2 * self._pause + MIN_PAUSE, MAX_PAUSE)
-        self._left = self._pause
 
 
 class MixedPublishes(Part):

@@ -18,6 +18,7 @@ from mypy_extensions import i64
 from gateway.build import build
 from gateway.pipeline.context import ConversationContext
 from gateway.pipeline.errors import ProtocolError
+from gateway.pipeline.mixing import MIN_MIXED_AHEAD, Mixing
 from gateway.pipeline.parts import PLAIN, REQUEST, Part
 from gateway.protocols.amqp.channel import AWAITS_BODY, AWAITS_HEADER, AWAITS_METHOD, AmqpChannel
 from gateway.protocols.amqp.channel_states import CLIENT_IGNORED
@@ -40,7 +41,7 @@ from gateway.protocols.amqp.frames import (
     over_frame_limit,
 )
 from gateway.protocols.amqp.handshake import Handshake
-from gateway.protocols.amqp.mixed_publishes import MixedPublishes, Mixing
+from gateway.protocols.amqp.mixed_publishes import MixedPublishes
 from gateway.protocols.octets import alike, u16, u32, u64
 from limiter.columns import Columns
 from limiter.keys import Key, Origin
@@ -50,8 +51,6 @@ from limiter.topics import amqp_topic
 SMALL_BODY_BYTES: Final = 4096  # a publish with a body up to this size waits for it: a guess, a few dozen messages per read
 
 COMPILED: Final = build().kind == "compiled"  # else the dictionary of all keys is quicker than a hash of one's own
-
-MIN_MIXED_AHEAD: Final = 3  # publishes that are still to come, as large as the last: two or three are cheaper as parts (2026-11)
 
 MAX_BODY_BYTES: Final = 1 << 62  # what adds up without overflow when compiled; no broker takes more than 512 MiB
 

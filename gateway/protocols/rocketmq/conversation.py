@@ -81,6 +81,9 @@ class RocketmqConversation(Conversation):
                 raise
             self.need = 1  # requests before the fault pass first; the next call meets the fault again
             return frames.at
+        finally:
+            if frames.mixed is not None:
+                frames.end_mixed()
         self.need = frames.need
         self.user = frames.user
         self.answers_all = frames.language == "JAVA"  # of the others nobody knows which are one-way (`docs/design/rocketmq.md` 1.4)
@@ -89,8 +92,16 @@ class RocketmqConversation(Conversation):
 
     # ---- verdicts --------------------------------------------------------------------------------------------------
 
+    def mix_requests(self) -> None:
+        self.frames.mixing.begun = True
+
     def admit(self, part: Part) -> None:
-        if self.held_sends.by_name:
+        if part.columns is not None and (self.held_sends.by_name or self.reports.close_reason):
+            for piece in part.cut():
+                assert isinstance(piece, Part)
+                piece.passed = piece.count
+                self.admit(piece)
+        elif self.held_sends.by_name:
             self.held_sends.admit(part)
         else:
             self.pass_on(part)
@@ -114,6 +125,9 @@ class RocketmqConversation(Conversation):
                 return
             self.polls.send(part)
             self._update_budget()
+        elif part.columns is not None:
+            if not part.unanswered:
+                self.outstanding.count_requests(part.count)
         elif part.kind == REQUEST:
             assert isinstance(part, Sends)
             self.held_sends.end_wait(part)

@@ -18,6 +18,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from gateway.pipeline.context import ConversationContext
+from gateway.pipeline.mixing import MIN_MIXED_AHEAD, Mixing
 from gateway.pipeline.parts import BODY, PLAIN, Part
 from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.batches import count_batch
@@ -37,6 +38,7 @@ from gateway.protocols.rocketmq.headers import (
 )
 from gateway.protocols.rocketmq.long_headers import BRACE, HEAD_BYTES, LongHeader, begins_as_other
 from gateway.protocols.rocketmq.membership import HEART_BEAT, MAX_HEARTBEAT_BYTES
+from gateway.protocols.rocketmq.mixed_sends import MixedSends
 from gateway.protocols.rocketmq.operation_keys import SEPARATOR, find_operation_key
 from gateway.protocols.rocketmq.origins import Origins, binary_client, user_text
 from gateway.protocols.rocketmq.polls.fewer import for_fewer
@@ -82,6 +84,8 @@ class Frames:
         self.last_key: Key | None = None
         self.last_poll: Header | None = None  # that `last_source` was found for
         self.last_source: Key | None = None
+        self.mixing = Mixing()
+        self.mixed: MixedSends | None = None  # what `decode` was about; its columns are still to be closed
 
     def decode(self, data: bytes, start: int, room: int, parts: list[Part]) -> int:
         """Append the parts in `data[start:]`, about `room` messages; the index of the first byte not decoded. Raises ProtocolError."""
@@ -99,6 +103,7 @@ class Frames:
                 return at
         run: Sends | None = None  # grows while sends alike follow one another
         plain: Part | None = None  # the same of what passes unjudged
+        mixed: MixedSends | None = None  # the same of sends to topics whose keys are known
         while True:
             self.at = at
             if left <= 0 and size - at >= PREFIX:
@@ -113,18 +118,33 @@ class Frames:
                     return at
                 run = None
                 plain = None
+                mixed = None
                 left -= 1
                 continue
             header_end: i64 = self.header_end
             kind: i64 = data[at + 4]
-            known = self.templates.match(data, at + PREFIX, header_end) if kind == JSON else None
+            known = self.templates.match(data, at + PREFIX, header_end, self.origin) if kind == JSON else None
+            key: Key | None = None
             if known is not None:
                 header = known
                 opaque = self.templates.opaque
+                matched = self.templates.matched
+                if matched is not None:
+                    key = matched.key
             else:
                 header = self._parse(data, at + PREFIX, header_end, kind)
                 opaque = header.opaque
             left -= 1
+            if key is not None and not header.batch and end <= size and end - at <= self.whole_frame and not self.rejects_requests:
+                one_way = header.flag & ONE_WAY != 0
+                if run is not None and (run.key is not key or run.size != end - header_end) and size - at >= MIN_MIXED_AHEAD * (end - at):
+                    mixed = self._mix(run, one_way, left, parts)
+                if mixed is not None and mixed.unanswered == one_way:
+                    mixed.add(key, end - header_end, opaque, end)
+                    run = None
+                    at = end
+                    continue
+            mixed = None
             if (self.rejects_requests or not header.topic) and self._is_own(header):
                 run = None
                 plain = None
@@ -132,7 +152,7 @@ class Frames:
                     return at
             elif header.topic:
                 plain = None
-                run = self._sends(data, at, end, size, header, opaque, run, parts)
+                run = self._sends(data, at, end, size, header, opaque, key, run, parts)
                 if run is None:
                     return at
                 if run.messages > 1:
@@ -267,13 +287,23 @@ class Frames:
         return plain
 
     def _sends(
-        self, data: bytes, at: i64, end: i64, size: i64, header: Header, opaque: int, run: Sends | None, parts: list[Part]
+        self,
+        data: bytes,
+        at: i64,
+        end: i64,
+        size: i64,
+        header: Header,
+        opaque: int,
+        known: Key | None,
+        run: Sends | None,
+        parts: list[Part],
     ) -> Sends | None:
         """A send, which joins `run` where it is like those: returns its part; None where its rest must be there first."""
         header_end: i64 = self.header_end
         large = end - at > self.whole_frame
         messages = 1
-        key = self._key(header)
+        key = self._key(header) if known is None else known
+        to_percent = known is None and header.topic[0] == PERCENT
         cost: int = end - header_end
         if header.batch and (not large or cost <= key.max_size or end <= size):
             if self._waits(at, end, size):
@@ -284,7 +314,7 @@ class Frames:
         if large:
             complete = end <= size
             streamed = Sends(data, at, min(end, size), key, messages, cost, [opaque], one_way, True, complete)
-            if header.topic[0] == PERCENT:
+            if to_percent:
                 streamed.copies = self._given_back(header)
             parts.append(streamed)
             if not complete:
@@ -304,10 +334,27 @@ class Frames:
             return run
         run = Sends(data, at, end, key, messages, cost, [opaque], one_way, False, True)
         run.send_backs = header.code == SEND_BACK
-        if header.topic[0] == PERCENT:
+        if to_percent:
             run.copies = self._given_back(header)
         parts.append(run)
         return run
+
+    def _mix(self, run: Sends, one_way: bool, left: i64, parts: list[Part]) -> MixedSends | None:  # noqa: FBT001
+        """`run`, the last of `parts`, as a part that others may join, which are not like it; None where it cannot be."""
+        if run.messages != 1 or run.streamed or run.send_backs or run.copies is not None or run.one_way != one_way:
+            return None
+        if not self.mixing.begun or not self.mixing.begin_run():
+            return None
+        self.end_mixed()
+        self.mixed = parts[-1] = mixed = MixedSends(run, left + 1, self.mixing)
+        return mixed
+
+    def end_mixed(self) -> None:
+        """What was decoded is all there is of this read."""
+        mixed = self.mixed
+        if mixed is not None and mixed.columns is not None:
+            mixed.columns.close()
+        self.mixed = None
 
     def _given_back(self, header: Header) -> list[Key] | None:
         """By what key the send counts as given back: it is sent back, or goes to the retry topic because a send-back was refused."""
@@ -343,6 +390,7 @@ class Frames:
         self.origin = self.origins.of(self.claimed)
         self.last_key = None
         self.last_source = None
+        self.templates.forget_keys()
 
     def _key(self, header: Header) -> Key:
         if header is self.last_header and self.last_key is not None:
@@ -354,6 +402,10 @@ class Frames:
             key = self._new_key(header)
         self.last_header = header
         self.last_key = None if key.unnamed else key
+        matched = self.templates.matched
+        ours = self.claimed == header.user and not key.unnamed  # else it is counted as nobody's for now
+        if matched is not None and matched.header is header and ours and header.topic[0] != PERCENT:
+            matched.note(key)
         return key
 
     def _claim(self, user: bytes) -> None:

@@ -21,7 +21,8 @@ with another text put in its place, the header must mean that topic and be other
 the topic is read from, whatever nested or doubled members are around it. Only printable ASCII without quote and backslash is taken for a
 topic: every parser reads these as they stand.
 
-What it costs: a quarter of the parsing when compiled. A topic that is not the last one's adds a look at each of its bytes and a new Header.
+What it costs: a quarter of the parsing when compiled. A topic that is not the last one's adds a look at each of its bytes, and a new Header
+where its key was not noted lately (`limiter.recent_keys`).
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from mypy_extensions import i64
 from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.octets import begins, lacks
 from gateway.protocols.rocketmq.headers import CONSUMES, LONG_NAMES, MAX_NAME_BYTES, RETRY, SHORT_NAMES, Header, read_json
+from limiter.keys import Key, Origin
+from limiter.recent_keys import RecentKeys
 
 TAIL: Final = 0xFF_FFFF_FFFF  # five bytes; the longest escape that can swallow a quote is `\\uXXX"`: backslash, u, three digits
 BACKSLASHES: Final = 0x5C_5C5C_5C5C
@@ -149,12 +152,17 @@ class HeaderTemplate:
     `specimen` is one like it.
     """
 
-    __slots__ = ("header", "kinds", "name", "same", "size", "widths")
+    __slots__ = ("_keys", "_origin", "_own_key", "_renamed", "header", "key", "kinds", "name", "same", "size", "widths")
 
     def __init__(self, text: bytes, header: Header, varying: list[VaryingField]) -> None:
         self.size = len(text)
         self.header = header
         self.name = header.source or header.topic
+        self.key: Key | None = None  # of the topic that the last header named, where it was noted; then `header` may name another
+        self._origin: Origin | None = None  # whose keys are noted
+        self._own_key: Key | None = None  # of `name`
+        self._keys: RecentKeys | None = None  # of the topics that headers like this have named, once there are several
+        self._renamed = False  # there have been
         self.kinds = bytes([field.kind for field in varying])
         self.widths = [field.end - field.start for field in varying]  # of the texts that matched last
         starts = [0, *[field.end for field in varying]]
@@ -171,8 +179,23 @@ class HeaderTemplate:
             text += value + self.same[index + 1]
         return text, places
 
-    def match(self, data: bytes, start: i64, end: i64) -> i64:
-        """The opaque of the header `data[start:end]` if it is like this one, else -1."""
+    def note(self, key: Key) -> None:
+        """The topic of `header`, which has just matched, has `key` for all who send such headers."""
+        if key.origin is not self._origin:
+            self._origin = key.origin
+            self._keys = None
+        self._own_key = key
+        if self._keys is None and self._renamed:
+            self._keys = RecentKeys()
+        if self._keys is not None:
+            self._keys.note(self.name, key)
+
+    def forget_keys(self) -> None:
+        """Topics may have other keys now."""
+        self.key = self._own_key = self._keys = self._origin = None
+
+    def match(self, data: bytes, start: i64, end: i64, origin: Origin | None = None) -> i64:
+        """The opaque of the header `data[start:end]` if it is like this one, else -1. `origin`: whose keys are good for `key`."""
         at: i64 = start
         opaque: i64 = -1
         index: i64 = 0
@@ -186,9 +209,15 @@ class HeaderTemplate:
             if after > end or not begins(data, at, segment):
                 return -1
             if index == last:
-                if after != end or (name_at >= 0 and not self._rename(data[name_at:name_end])):
+                if after != end:
                     return -1
-                return opaque
+                keyed = origin is not None and origin is self._origin
+                if name_at < 0:
+                    self.key = self._own_key if keyed else None
+                    return opaque
+                keys = self._keys if keyed else None
+                self.key = None if keys is None else keys.find(data, name_at, name_end)
+                return opaque if self.key is not None or self._rename(data[name_at:name_end]) else -1
             kind: i64 = self.kinds[index]
             if kind == TEXT:
                 at = self._end_of_text(data, after, end, index)
@@ -248,6 +277,8 @@ class HeaderTemplate:
             return False
         self.header = named(self.header, name)
         self.name = name
+        self._own_key = None
+        self._renamed = True
         return True
 
     def __repr__(self) -> str:

@@ -24,6 +24,7 @@ from gateway.protocols.rocketmq.header_templates import (
     named,
 )
 from gateway.protocols.rocketmq.headers import Header
+from limiter.keys import Origin
 
 MAX_TEMPLATES: Final = 8  # per connection; comparing with one in vain costs 40 ns, parsing 1,100. Groups and codes on one: a guess
 MAX_VARYING_FIELDS: Final = 16  # of one template; a header with more is not learned; clients' requests vary in eight at most: a guess
@@ -35,22 +36,32 @@ MAX_TEMPLATE_BYTES: Final = 8192  # of the headers all templates of a connection
 class TemplateCache:
     """The templates of one connection, the latest first."""
 
-    __slots__ = ("learned", "opaque", "parsed", "templates")
+    __slots__ = ("learned", "matched", "opaque", "parsed", "templates")
 
     def __init__(self) -> None:
         self.templates: list[HeaderTemplate] = []
         self.opaque: i64 = 0  # of the header that matched last
+        self.matched: HeaderTemplate | None = None  # which it matched
         self.parsed = 0  # headers since the last one learned
         self.learned = 0
 
-    def match(self, data: bytes, start: i64, end: i64) -> Header | None:
-        """What the header `data[start:end]` says, `opaque` aside, or None: it must be parsed."""
+    def match(self, data: bytes, start: i64, end: i64, origin: Origin | None = None) -> Header | None:
+        """What the header `data[start:end]` says, `opaque` aside, or None: it must be parsed. Of noted keys, those of `origin` hold.
+
+        Where `matched` has a `key`, the header's topic is that of the key, and all else is as here.
+        """
         for template in self.templates:
-            opaque: i64 = template.match(data, start, end)
+            opaque: i64 = template.match(data, start, end, origin)
             if opaque >= 0:
                 self.opaque = opaque
+                self.matched = template
                 return template.header
         return None
+
+    def forget_keys(self) -> None:
+        """Topics may have other keys now."""
+        for template in self.templates:
+            template.forget_keys()
 
     def learn(self, text: bytes, header: Header) -> None:
         """Remember `text`, which was parsed and means `header`; two of a kind show what varies."""

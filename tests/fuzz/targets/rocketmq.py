@@ -153,7 +153,7 @@ def rocketmq_client(data: bytes) -> None:
     said = data[1:]
     outcomes = []
     for how in (0, 1, 2 + data[0]):
-        talk = Talk("rocketmq", RULES["reject"], PULLS, hold_bytes=300 if data[0] & 1 else 1 << 20)
+        talk = Talk("rocketmq", RULES["reject"], PULLS, hold_bytes=300 if data[0] & 1 else 1 << 20, mixes=how != 1)
         error = None
         try:
             talk.client(said, cut(said, how))

@@ -6,7 +6,8 @@ and the levels of all limits are the same after each piece.
 
 from __future__ import annotations
 
-from random import Random
+import socket
+from random import Random, seed
 
 import pytest
 from pamqp import commands
@@ -14,6 +15,7 @@ from pamqp import commands
 from limiter.limits import SECOND, Limit, LimitChange, Rate
 from limiter.rules.rule_set import Match, Rule
 from support.amqp import frames as amqp
+from support.rocketmq import frames as rocketmq
 from support.wires.conversations import Talk
 from support.wires.wires import Wires
 
@@ -55,14 +57,17 @@ class Clocked(Wires):
 class Side:
     """One of the two data planes, its client and its broker."""
 
-    def __init__(self, rules: tuple[Rule, ...], *, mixes: bool) -> None:
+    def __init__(self, protocol: str, rules: tuple[Rule, ...], *, mixes: bool) -> None:
         self.wires = Clocked(*rules)
-        self.client, self.broker = self.wires.connect("amqp")
+        self.client, self.broker = self.wires.connect(protocol)
         self.session = self.wires.session()
-        self.session.conversation.client_stream.publishes.mixing.begun = mixes  # type: ignore[attr-defined]
-        self.client.setsockopt(1, 7, 1 << 20)
-        self.give(self.client, GREETING)
-        self.give(self.broker, amqp.broker_opens() + amqp.opened(1, 2))
+        self.client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        if protocol == "amqp":
+            self.session.conversation.client_stream.publishes.mixing.begun = mixes  # type: ignore[attr-defined]
+            self.give(self.client, GREETING)
+            self.give(self.broker, amqp.broker_opens() + amqp.opened(1, 2))
+        else:
+            self.session.conversation.frames.mixing.begun = mixes  # type: ignore[attr-defined]
         self.wires.received(self.client)
         self.wires.received(self.broker)
 
@@ -103,8 +108,8 @@ class Side:
 class Pair:
     """Both, given the same."""
 
-    def __init__(self, *rules: Rule) -> None:
-        self.sides = (Side(rules, mixes=False), Side(rules, mixes=True))
+    def __init__(self, *rules: Rule, protocol: str = "amqp") -> None:
+        self.sides = (Side(protocol, rules, mixes=False), Side(protocol, rules, mixes=True))
 
     def __enter__(self) -> Pair:
         return self
@@ -116,6 +121,7 @@ class Pair:
     def give(self, data: bytes, later_ns: int = 0, *, broker: bool = False) -> dict[str, object]:
         seen = []
         for side in self.sides:
+            seed(7)  # what waits is asked again at moments that are shuffled
             side.wires.at += later_ns
             if side.session.state == 4:
                 seen.append(side.sight())
@@ -157,6 +163,32 @@ def traffic(random: Random, count: int) -> bytes:
     return b"".join(said)
 
 
+def sends(random: Random, count: int) -> bytes:
+    """The same of RocketMQ: sends that are answered and such that are not, batches, send-backs, heartbeats, polls."""
+    said = []
+    for number in range(count):
+        chance = random.random()
+        topic = TOPICS[min(int(random.expovariate(0.4)), len(TOPICS) - 1)].replace(".", "_")
+        body = b"z" * random.choice((0, 1, 50, 50, random.randrange(2000)))
+        one_way = chance > 0.9 or (count > 100 and number % 40 > 20)
+        if chance < 0.02:
+            said.append(rocketmq.heartbeat(opaque=number))
+        elif chance < 0.04:
+            said.append(rocketmq.send_back(opaque=number))
+        elif chance < 0.06:
+            said.append(rocketmq.send(topic, rocketmq.batch_body(body, body), batch=True, opaque=number, one_way=one_way))
+        elif chance < 0.08:
+            said.append(rocketmq.pull(opaque=number))
+        elif chance < 0.1:
+            said.append(rocketmq.send(f"%RETRY%{topic}", body, opaque=number, one_way=one_way))
+        elif chance < 0.12:
+            said.append(rocketmq.send(topic, body, binary=True, opaque=number, one_way=one_way))
+        else:
+            group = "some" if chance < 0.3 else "producers"
+            said.append(rocketmq.send(topic, body, opaque=number, group=group, one_way=one_way))
+    return b"".join(said)
+
+
 def pieces(random: Random, data: bytes) -> list[bytes]:
     """`data` in writes of any size, now and then of few bytes."""
     found, at = [], 0
@@ -170,8 +202,8 @@ def pieces(random: Random, data: bytes) -> list[bytes]:
 @pytest.mark.parametrize("name", RULES)
 def test_what_is_mixed_goes_the_way_of_what_is_cut(name: str) -> None:
     """In random pieces, while the clock goes on and the broker confirms or closes a channel."""
-    for seed in range(6):
-        random = Random(f"{name} {seed}")
+    for number in range(6):
+        random = Random(f"{name} {number}")
         with Pair(*RULES[name]) as pair:
             confirmed = 0
             for piece in pieces(random, traffic(random, random.choice((30, 300)))):
@@ -184,6 +216,19 @@ def test_what_is_mixed_goes_the_way_of_what_is_cut(name: str) -> None:
                 elif random.random() < 0.01:
                     pair.give(amqp.method(2, commands.Channel.Close(404, "gone", 60, 40)), broker=True)
                     break
+            for _ in range(20):
+                pair.give(b"", SECOND // 10)
+
+
+@pytest.mark.parametrize("name", [name for name in RULES if name != "close"])
+def test_rocketmqs_sends_that_are_mixed_go_the_way_of_those_that_are_cut(name: str) -> None:
+    for number in range(4):
+        random = Random(f"{name} {number}")
+        with Pair(*RULES[name], protocol="rocketmq") as pair:
+            for piece in pieces(random, sends(random, random.choice((40, 400)))):
+                pair.give(piece, random.choice((0, 0, SECOND // 1000, SECOND // 30, SECOND)))
+                if random.random() < 0.3:
+                    pair.give(rocketmq.response(random.randrange(400)), broker=True)
             for _ in range(20):
                 pair.give(b"", SECOND // 10)
 

@@ -159,9 +159,9 @@ class Talk:
         conversation = self.conversation
         for part in parts:
             if part.columns is not None:
-                rows = [(part.columns.sums[row & 0xFFFF].key.text, row >> 32, row >> 16 & 0xFFFF) for row in part.columns.rows]
-                for text, size, count in rows:
-                    self.requests.extend([(text, None, 1, size)] * count)
+                for row in part.columns.rows:
+                    of = part.columns.sums[row & 0xFFFF].key
+                    self.requests.extend([(of.text, None if of.group is None else of.group.decode(), 1, row >> 32)] * (row >> 16 & 0xFFFF))
             elif part.kind == REQUEST and part.deadline == 0 and not part.paid:
                 key = part.key
                 assert key is not None

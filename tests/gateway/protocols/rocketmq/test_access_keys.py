@@ -183,3 +183,24 @@ def test_access_keys_made_up_for_each_request_count_as_nobodys_beyond_a_bound() 
     talk.client(signed(2, "one more"))  # the judge hears of the time
     talk.client(signed(3, "one more"))
     assert frames.origin.user == "one more"
+
+
+def test_topics_in_turn_are_those_of_the_user_that_each_request_claims() -> None:
+    """Keys are remembered with the template of a header: for its user, and for as long as that is known."""
+    talk = Talk("rocketmq", PER_USER)
+    number = 0
+    for users in (["ann"], ["ann", "bob"], [f"u{each}" for each in range(MAX_USERS + 2)], ["ann", "bob"]):
+        for _ in range(6):
+            for user in users:
+                for topic in ("orders", "bills", "%RETRY%workers", "bills", "mail", "orders"):
+                    number += 1
+                    talk.parts.clear()
+                    talk.client(signed(number, user, topic=topic))
+                    part = talk.parts[0]
+                    assert part.key is not None
+                    assert (part.key.name.text(), part.key.origin.user) == (topic, user)
+                    assert part.key.origin.sessions == 1, "an origin that is not in use any more"
+    talk.conversation.rules_changed()
+    talk.client(signed(1, "ann"))
+    assert talk.parts[-1].key is not None
+    assert talk.parts[-1].key.origin.sessions == 1
