@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway.protocols.amqp.mixed_publishes import MixedPublishes, Mixing
+from gateway.pipeline.mixing import Mixing
+from gateway.protocols.amqp.mixed_publishes import MixedPublishes
 from limiter.columns import Columns
 from limiter.judge import Judge
 from limiter.keys import Key
