@@ -37,8 +37,8 @@ SHARED: Final = {
 }
 QUOTA_JOB: Final = "spark, the quota job"  # apart from all others with Spark: one more session is less than what one process would be late
 OF_PAGES: Final = "tests/docs/"  # with a broker of its own (tests/docs/conftest.py)
-# At most. RabbitMQ starts in 4 CPU-s and idle takes 0.2 % of a processor, so tests that need it beside RocketMQ are in RocketMQ's part; that
-# one starts in 6 and idle takes a fifteenth of a processor (measured 2026-11).
+# At most. RabbitMQ starts in 4 CPU-s and idle takes 0.2 % of a processor, so tests that need it beside RocketMQ are in RocketMQ's part;
+# that one starts in 6 and idle takes a fifteenth of a processor (measured 2026-11).
 PART_S: Final = {"rabbitmq": 240.0, "rocketmq": 600.0}
 DURATIONS: Final = "tests/durations.txt"
 
