@@ -21,6 +21,7 @@ from admin.http.bodies import LiveChangesBody, decode
 from admin.http.preconditions import require_match
 from admin.http.problems import Fault, invalid
 from admin.http.routing import WRITE_PARAMETERS, Answer, Route
+from admin.store.level_targets import is_level_target, level_key_of, level_target
 from admin.store.snapshots import Publication
 from admin.store.state import (
     QUOTAS,
@@ -33,6 +34,8 @@ from admin.store.state import (
     as_json,
     format_time,
     from_json,
+    key_of,
+    key_target,
 )
 from admin.views.views import LiveChanges, Preview
 
@@ -48,6 +51,13 @@ def view(context: Context) -> LiveChanges:
     changes = of_state(context.store.state)
     digest = hashlib.sha256(msgspec.json.encode({target: in_force(each) for target, each in changes.items()}, order="deterministic"))
     return LiveChanges(changes, digest.hexdigest(), context.store.revision)
+
+
+def spelling(target: str) -> str:
+    """The target as the single requests spell it. Raises as `from_json`."""
+    if is_level_target(target):
+        return level_target(level_key_of(target))
+    return key_target(key_of(target)) if target.startswith("limits/") else target
 
 
 def in_force(stored: dict[str, Any]) -> dict[str, Any]:
@@ -85,6 +95,8 @@ async def put(context: Context) -> Answer:
                 raise StateError("quotas are published, not copied: PUT /v1/quotas")
             change = from_json(target, value)
             assert isinstance(change, StoredOverride | StoredRule), "quotas are refused above"
+            if target != (meant := spelling(target)):
+                raise StateError(f"the path of this key is {meant}: in another spelling nobody finds the change")
             stored[target] = change
         except StateError as error:
             faults.append(Fault(f"/changes/{target.replace('~', '~0').replace('/', '~1')}", str(error)))

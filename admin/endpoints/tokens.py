@@ -143,6 +143,9 @@ async def rotate(context: Context) -> Answer:
             return Answer(TokenMade(OWN, Role.ADMIN.word, token, None), reason=reason)
         stored = _stored(context, "rotate")
         ends = stored.expires_at if body.expires is UNSET else _expiry(body.expires, now)
+        if ends is not None and parse_time(ends) <= now:
+            fault = Fault("/expires", f"{name} ended at {ends}; say when the new one ends, or null")
+            raise invalid("the new token would never be valid", [fault])
         token, digest = made()
         if not dry:
             until = format_time(now + overlap) if overlap else None

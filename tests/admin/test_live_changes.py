@@ -73,6 +73,20 @@ async def test_a_viewer_may_read_and_not_give_them(api: Control) -> None:
     assert (await api.ask("GET", "/v1/live-changes", role="viewer")).json()["changes"] == {}
 
 
+@pytest.mark.parametrize(("target", "meant"), [
+    ("limits/rocketmq/%6Frders", TARGET), ("limits/amqp/%2f/orders/x", "limits/amqp/%2F/orders/x"),
+    ("limits/client/2001:DB8:0:0:0:0:0:1", "limits/client/2001%3Adb8%3A%3A1"),
+    ("limits/consume/queue/%2F/%6Aobs", "limits/consume/queue/%2F/jobs"),
+])  # fmt: skip
+async def test_a_target_has_one_spelling(api: Control, target: str, meant: str) -> None:
+    """In another one the limit held, was shown nowhere, and could not be taken back."""
+    answer = await give(api, {target: {"messages": "5/s"}})
+    assert (answer.status, meant in answer.json()["errors"][0]["message"]) == (422, True), answer.body
+    assert (await give(api, {meant: {"messages": "5/s"}})).status == 200
+    assert (await api.ask("GET", f"/v1/{meant}")).json()["override"]["messages"] == "5/s"
+    assert (await api.ask("DELETE", f"/v1/{meant}?force=1")).status == 200
+
+
 async def test_a_dry_run_changes_nothing(api: Control) -> None:
     answer = await give(api, {TARGET: FORGED}, dry_run="1")
     assert [change["target"] for change in answer.json()["changes"]] == [TARGET]

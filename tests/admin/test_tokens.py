@@ -109,6 +109,17 @@ async def test_a_rotated_token_replaces_the_one_before_at_once_or_after_an_overl
     assert (await api.ask("POST", "/v1/tokens/grafana:rotate", {"overlap": "25h"})).status == 422
 
 
+async def test_a_token_that_has_ended_is_rotated_to_another_end_only(api: Control) -> None:
+    """The new one had the old end: the answer was 200, and the token was never valid."""
+    await make(api, expires="1h")
+    api.clock.now += 3600
+    answer = await api.ask("POST", "/v1/tokens/grafana:rotate")
+    assert (answer.status, [error["pointer"] for error in answer.json()["errors"]]) == (422, ["/expires"])
+    for end in ("1h", None):
+        token = (await api.ask("POST", "/v1/tokens/grafana:rotate", {"expires": end})).json()["token"]
+        assert (await ask_as(api, token)).status == 200
+
+
 async def test_the_first_token_can_be_rotated_and_its_file_has_the_new_one(api: Control) -> None:
     before = api.token()
     made = await api.ask("POST", "/v1/tokens/admin:rotate")
