@@ -18,6 +18,7 @@ from limiter.keys import KeySum
 if TYPE_CHECKING:
     from limiter.keys import Key
 
+FIRST_ROWS: Final = 16  # rows that there is room for at first; it doubles
 MAX_IN_ROW: Final = 0xFFFF  # messages alike in one row, and keys: more than a turn brings
 
 
@@ -26,9 +27,8 @@ class Columns:
 
     __slots__ = ("judged", "rows", "sums")
 
-    def __init__(self, most: i64) -> None:
-        """There will be `most` rows at most."""
-        self.rows = vec[i64](capacity=most)  # bytes of each << 32 | messages << 16 | number of the key's sum
+    def __init__(self) -> None:
+        self.rows = vec[i64](capacity=FIRST_ROWS)  # bytes of each << 32 | messages << 16 | number of the key's sum
         self.sums: list[KeySum] = []
         self.judged: i64 = 0  # how many of the pieces the judge has come to, where they were cut and it failed
 

@@ -12,10 +12,14 @@ MAX_PAUSE: Final = 60  # the same where one after the other had to be cut; a gue
 
 
 class Mixing:
-    """Whether the runs of a connection are mixed: not for some after one that had to be cut, the more the more often that was so."""
+    """Whether the runs of a connection are mixed: not for some after one that had to be cut, the more the more often that was so.
+
+    After a run of few, as of a client whose threads have a channel each, the next one begins with parts: it may be as short.
+    """
 
     def __init__(self) -> None:
         self.begun = False  # the connection mixes at all
+        self.apart: i64 = 0  # parts that the next run begins with
         self._made = False  # a run was, since the last was cut
         self._pause: i64 = 0  # runs
         self._left: i64 = 0  # of the present pause

@@ -51,7 +51,7 @@ def submission(owner: int, requests: int = 1) -> Submission:
 def mixed(messages: int, keys: int = 3) -> Request:
     """Messages of several keys in turn, asked for together."""
     request = Request(None, messages, 1, 0)
-    request.columns = Columns(messages)
+    request.columns = Columns()
     of = [key() for _ in range(keys)]
     for number in range(messages):
         request.columns.add(of[number % keys], 1, 10)

@@ -79,7 +79,10 @@ class Publishes:
         limit: i64 = self.handshake.limit
         room: i64 = self.room
         mixes = self.mixing.begun
-        columns: Columns | None = None  # of what is before `begin`
+        apart: i64 = self.mixing.apart
+        first: i64 = len(parts)
+        columns: Columns | None = None  # of what is from `start` to `begin`
+        mixed_room: i64 = 0  # `room` at `start`
         begin: i64 = pos  # of publishes alike
         start: i64 = pos
         key: Key | None = None
@@ -138,10 +141,12 @@ class Publishes:
             other = key if names == 0 else self._key(origin, data, pos + 13, names)
             if other is not key or size != body_size:
                 if key is not None:
-                    if columns is None and mixes:
+                    if columns is None and mixes and len(parts) - first >= apart:
                         mixes = end - pos >= MIN_MIXED_AHEAD * whole and self.mixing.begin_run()
                         if mixes:
-                            columns = Columns(room + count)
+                            columns = Columns()
+                            start = begin
+                            mixed_room = room + count
                     if columns is not None:
                         columns.add(key, count, size)
                     else:
@@ -163,11 +168,13 @@ class Publishes:
             if columns is not None:
                 columns.add(key, count, size)
                 columns.close()
-                mixed = MixedPublishes(channel.number, data, start, pos, columns, self.room - room, self.mixing)
+                mixed = MixedPublishes(channel.number, data, start, pos, columns, mixed_room - room, self.mixing)
                 mixed.unanswered = channel.confirms is None
+                first -= len(columns.rows) - 1
                 parts.append(mixed)
             else:
                 self._add_part(channel, data, begin, pos, key, count, size, parts)
+            self.mixing.apart = 0 if len(parts) - first > MIN_MIXED_AHEAD else MIN_MIXED_AHEAD - 1
         self.room = room
         return pos
 

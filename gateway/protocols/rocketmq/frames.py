@@ -346,7 +346,7 @@ class Frames:
         if not self.mixing.begun or not self.mixing.begin_run():
             return None
         self.end_mixed()
-        self.mixed = parts[-1] = mixed = MixedSends(run, left + 1, self.mixing)
+        self.mixed = parts[-1] = mixed = MixedSends(run, self.mixing)
         return mixed
 
     def end_mixed(self) -> None:

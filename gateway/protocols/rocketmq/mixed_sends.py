@@ -9,7 +9,7 @@ from gateway.pipeline.mixing import Mixing
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.requests import Sends
-from limiter.columns import Columns
+from limiter.columns import FIRST_ROWS, Columns
 from limiter.keys import Key
 from limiter.request import Request
 
@@ -17,17 +17,17 @@ from limiter.request import Request
 class MixedSends(Part):
     """All of them are whole, of one message each, and all are one-way or none."""
 
-    def __init__(self, run: Sends, most: i64, mixing: Mixing) -> None:
-        """Begins as `run`; there will be `most` more at most."""
+    def __init__(self, run: Sends, mixing: Mixing) -> None:
+        """Begins as `run`."""
         super().__init__(REQUEST, 0, run.data, run.start, run.end, None, run.count, 1)
         key = run.key
         assert key is not None
         self.unanswered = run.one_way
         self.mixing = mixing
-        self.opaques = vec[i64](capacity=most + run.count)
+        self.opaques = vec[i64](capacity=FIRST_ROWS)
         for opaque in run.opaques:
             self.opaques = append(self.opaques, opaque)
-        self.columns = Columns(most + 1)
+        self.columns = Columns()
         self.columns.add(key, run.count, run.size)
 
     def add(self, key: Key, size: i64, opaque: i64, end: i64) -> None:

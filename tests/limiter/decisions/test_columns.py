@@ -25,7 +25,7 @@ Message = tuple[int, int]  # topic, bytes
 
 def mixed_of(keys: list[Key], messages: list[Message], kind: type[MixedPublishes] = MixedPublishes) -> MixedPublishes:
     """Messages that are asked for together."""
-    columns = Columns(len(messages))
+    columns = Columns()
     for topic, size in messages:
         columns.add(keys[topic], 1, size)
     columns.close()
