@@ -138,7 +138,7 @@ class Frames:
             if key is not None and not header.batch and end <= size and end - at <= self.whole_frame and not self.rejects_requests:
                 one_way = header.flag & ONE_WAY != 0
                 if run is not None and (run.key is not key or run.size != end - header_end) and size - at >= MIN_MIXED_AHEAD * (end - at):
-                    mixed = self._mix(run, one_way, left, parts)
+                    mixed = self._mix(run, one_way, parts)
                 if mixed is not None and mixed.unanswered == one_way:
                     mixed.add(key, end - header_end, opaque, end)
                     run = None
@@ -339,7 +339,7 @@ class Frames:
         parts.append(run)
         return run
 
-    def _mix(self, run: Sends, one_way: bool, left: i64, parts: list[Part]) -> MixedSends | None:  # noqa: FBT001
+    def _mix(self, run: Sends, one_way: bool, parts: list[Part]) -> MixedSends | None:  # noqa: FBT001
         """`run`, the last of `parts`, as a part that others may join, which are not like it; None where it cannot be."""
         if run.messages != 1 or run.streamed or run.send_backs or run.copies is not None or run.one_way != one_way:
             return None
