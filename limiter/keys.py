@@ -108,8 +108,8 @@ class Origin:
     """
 
     __slots__ = (
-        "client", "connection", "groups", "keys", "libraries", "listener", "names", "new_names", "order", "protocol", "recent", "sender",
-        "sessions", "together", "user", "vhost",
+        "client", "connection", "groups", "keys", "libraries", "listener", "names", "new_names", "order", "protocol", "recent",
+        "recent_groups", "sender", "sessions", "together", "user", "vhost",
     )  # fmt: skip
 
     def __init__(self, protocol: str, sender: Sender, vhost: bytes, connection: int = 0) -> None:
@@ -123,6 +123,7 @@ class Origin:
         self.keys: dict[bytes, Key] = {}  # raw key bytes as they stand on the wire -> Key; filled by Judge.key, bounded by the judge
         self.order: deque[bytes] = deque()  # the raw keys of `keys`, the oldest first
         self.recent: RecentKeys | None = None  # of `keys`; made by sessions that gain by it
+        self.recent_groups: dict[tuple[str, bytes], RecentKeys] = {}  # the same by operation and group, where names are the topic's alone
         self.new_names: NewNames | None = None  # how many new names its client may use now; None: any number
         self.together: dict[object, Key] = {}  # of names beyond that, by what holds for them
         self.groups: dict[str, Key] = {}  # one for all topics of a group (`routing_key_words`), by the group's text and operation

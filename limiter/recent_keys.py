@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MIN_PLACES: Final = 16  # a power of two, as the next; a guess
 MAX_PLACES: Final = 1024  # 16 KB, beside the names; a guess
+MAX_GROUPS: Final = 8  # of one origin; a guess
 FACTOR: Final = 0x2C1B3C6D  # odd, and below 2**30: the product of it and 32 bits is a native integer
 
 
@@ -68,6 +69,11 @@ class RecentKeys:
             self._names[place] = b""
             self._keys[place] = None
 
+    def forget_key(self, name: bytes, key: Key) -> None:
+        """As `forget`, where `key` is what `name` has."""
+        if self.find(name, 0, len(name)) is key:
+            self.forget(name)
+
     def _grow(self) -> None:
         names, keys = self._names, self._keys
         self._mask = 4 * (self._mask + 1) - 1
@@ -82,6 +88,16 @@ class RecentKeys:
 
     def __repr__(self) -> str:
         return f"<RecentKeys {len(self._keys) - self._keys.count(None)}/{len(self._keys)}>"
+
+
+def recent_of_group(key: Key) -> RecentKeys | None:
+    """Those that are of the same origin, operation and group as `key`, by their topics; None: there are too many groups."""
+    groups = key.origin.recent_groups
+    place = key.operation, key.group or b""
+    found = groups.get(place)
+    if found is None and len(groups) < MAX_GROUPS:
+        found = groups[place] = RecentKeys()
+    return found
 
 
 def hashed(data: bytes, start: i64, end: i64) -> i64:

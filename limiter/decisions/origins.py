@@ -242,6 +242,7 @@ class Origins:
         self._count -= len(origin.keys)
         origin.keys.clear()
         origin.recent = None
+        origin.recent_groups.clear()
         origin.order.clear()
         origin.groups.clear()
         origin.together.clear()
@@ -249,9 +250,11 @@ class Origins:
 
     def _forget_oldest_key(self, origin: Origin) -> None:
         oldest = origin.order.popleft()
-        del origin.keys[oldest]
+        key = origin.keys.pop(oldest)
         if origin.recent is not None:
             origin.recent.forget(oldest)
+        for recent in origin.recent_groups.values():
+            recent.forget_key(key.name.topic, key)
         self._count -= 1
 
     def _make_room(self) -> None:

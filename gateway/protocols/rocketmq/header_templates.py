@@ -37,7 +37,7 @@ from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.octets import begins, lacks
 from gateway.protocols.rocketmq.headers import CONSUMES, LONG_NAMES, MAX_NAME_BYTES, RETRY, SHORT_NAMES, Header, read_json
 from limiter.keys import Key, Origin
-from limiter.recent_keys import RecentKeys
+from limiter.recent_keys import RecentKeys, recent_of_group
 
 TAIL: Final = 0xFF_FFFF_FFFF  # five bytes; the longest escape that can swallow a quote is `\\uXXX"`: backslash, u, three digits
 BACKSLASHES: Final = 0x5C_5C5C_5C5C
@@ -161,7 +161,7 @@ class HeaderTemplate:
         self.key: Key | None = None  # of the topic that the last header named, where it was noted; then `header` may name another
         self._origin: Origin | None = None  # whose keys are noted
         self._own_key: Key | None = None  # of `name`
-        self._keys: RecentKeys | None = None  # of the topics that headers like this have named, once there are several
+        self._keys: RecentKeys | None = None  # of the topics of its origin, operation and group, once there are several
         self._renamed = False  # there have been
         self.kinds = bytes([field.kind for field in varying])
         self.widths = [field.end - field.start for field in varying]  # of the texts that matched last
@@ -186,9 +186,9 @@ class HeaderTemplate:
             self._keys = None
         self._own_key = key
         if self._keys is None and self._renamed:
-            self._keys = RecentKeys()
-        if self._keys is not None:
-            self._keys.note(self.name, key)
+            self._keys = recent_of_group(key)
+        if self._keys is not None and key.name.topic == self.name:
+            self._keys.note(key.name.topic, key)
 
     def forget_keys(self) -> None:
         """Topics may have other keys now."""

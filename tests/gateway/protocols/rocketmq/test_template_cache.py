@@ -20,6 +20,9 @@ from gateway.protocols.rocketmq.template_cache import (
     MAX_VARYING_FIELDS,
     TemplateCache,
 )
+from limiter.judge import Judge
+from limiter.recent_keys import MAX_GROUPS
+from limiter.rules.rule_set import RuleSet
 from support.cases import in_one_loop
 from support.rocketmq import frames as rocketmq
 from support.rocketmq.header_templates import header_of, learned, match, parsed
@@ -218,3 +221,19 @@ def test_a_header_as_long_as_all_that_may_be_kept_is_learned_and_a_longer_one_is
     templates = learned(short, long)
     assert [template.size for template in templates.templates] == [len(long)]
     assert match(learned(long + b"\n"), long + b"\n") is None
+
+
+def test_keys_of_many_topics_are_kept_by_their_origin_and_no_longer_than_it_keeps_them() -> None:
+    """All connections of a client share them, a few groups have such tables, and what the judge forgets leaves them."""
+    judge = Judge(RuleSet(), 500)
+    talks = [Talk("rocketmq", judge=judge) for _ in range(3)]
+    for talk in talks:
+        for group in range(12):
+            for topic in range(110):
+                talk.client(rocketmq.send(f"topic-{topic}", group=f"group-{group}", opaque=topic) * 2)
+    (origin,) = {talk.conversation.frames.origin for talk in talks}  # type: ignore[attr-defined]
+    assert 0 < len(origin.recent_groups) <= MAX_GROUPS
+    kept = [key for recent in origin.recent_groups.values() for key in recent._keys if key is not None]
+    assert kept
+    assert all(any(key is known for known in origin.keys.values()) for key in kept)
+    assert len(origin.keys) <= 500
