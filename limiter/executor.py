@@ -87,12 +87,16 @@ clock_ns: Final = time.perf_counter_ns  # compiled code would look the name up e
 
 
 class Submission:
-    """Requests to be judged together at `now` (monotonic ns), for `owner`, who finds them again by it."""
+    """Requests to be judged together at `now` (monotonic ns), for `owner`, who finds them again by it.
 
-    __slots__ = ("failed", "judged", "now", "owner", "queued", "quick", "requests", "unjudged", "way")
+    `mixed`: one of them may be of columns. Where none is, nothing has to be weighed.
+    """
 
-    def __init__(self, requests: list[Request], now: int, owner: object) -> None:
+    __slots__ = ("failed", "judged", "mixed", "now", "owner", "queued", "quick", "requests", "unjudged", "way")
+
+    def __init__(self, requests: list[Request], now: int, owner: object, mixed: bool = True) -> None:  # noqa: FBT001, FBT002
         self.requests = requests
+        self.mixed = mixed
         self.now = now
         self.owner = owner
         self.way = QUEUED
@@ -116,11 +120,14 @@ def weigh(request: Request) -> i64:
     return 1 if columns is None else len(columns.rows)
 
 
-def end_of_slice(requests: list[Request], begin: i64) -> i64:
+def end_of_slice(submission: Submission, begin: i64) -> i64:
     """Where the slice from `begin` on ends: what weighs no more than SLICE, one request at least."""
+    requests = submission.requests
     left: i64 = SLICE
     at: i64 = begin
     end: i64 = len(requests)
+    if not submission.mixed:
+        return min(begin + left, end)
     while at < end:
         left -= weigh(requests[at])
         if left < 0 and at > begin:
@@ -270,8 +277,8 @@ class Executor:
         bound = self._bound
         if bound is not None and submission.now >= bound.due:
             bound.look(submission.now)
-        requests = submission.requests
-        if (len(workers) == 1 or end_of_slice(requests, 0) == len(requests)) and self._trusted() and self._run_trusted(submission):
+        is_short = len(workers) == 1 or end_of_slice(submission, 0) == len(submission.requests)
+        if is_short and self._trusted() and self._run_trusted(submission):
             return True
         split = self._split
         if split is None or len(workers) == 1:
@@ -284,9 +291,10 @@ class Executor:
 
     def _hand_over(self, submission: Submission, worker: Worker) -> bool:
         """Put what is left of it into the worker's queue; True where that is full, and it is settled."""
-        size = 0
-        for request in submission.requests[submission.judged :]:
-            size += weigh(request)
+        size = submission.left()
+        if submission.mixed:
+            for request in submission.requests[submission.judged :]:
+                size += weigh(request) - 1
         depth = worker.depth
         if self._closed or (depth > 0 and depth + size > self._limit):
             if not self._judges_rejected and self._may_pass(submission):
@@ -420,7 +428,7 @@ class Executor:
         requests = submission.requests
         if len(requests) > 1:
             begin = submission.judged
-            end: int = end_of_slice(requests, begin)
+            end: int = end_of_slice(submission, begin)
             if end - begin < len(requests):
                 requests = requests[begin:end]
         submission.judged += len(requests)

@@ -23,7 +23,7 @@ def split_by_session(submission: Submission, threads: int) -> list[Submission]:
         shares[session.number % threads].append(batch)
     pieces = []
     for share in shares:
-        piece = Submission([], submission.now, share)
+        piece = Submission([], submission.now, share, submission.mixed)
         for batch in share:
             piece.requests.extend(batch.requests)
         pieces.append(piece)

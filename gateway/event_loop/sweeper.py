@@ -299,15 +299,18 @@ class Sweeper:
     def _submit(self, batches: list[Batch], now: int, *, last: bool) -> None:
         """Have `batches` judged, and settle their sessions. `last`: of this sweep, which then waits for verdicts if there is nothing else
         to do."""
+        mixed = False
         if len(batches) == 1:
             requests: list[Request] = list(batches[0].requests)
+            mixed = batches[0].mixed
         else:
             requests = []
             for batch in batches:
+                mixed = mixed or batch.mixed
                 for request in batch.requests:  # one by one: most batches have one, and `extend` is made for more
                     requests.append(request)
         self.submissions += 1
-        if self.executor.submit(Submission(requests, now, batches)):
+        if self.executor.submit(Submission(requests, now, batches, mixed)):
             self._collect(now, settling=True)  # of this submission, and of an earlier one that a thread has just finished
         elif last and not self._ready:
             for descriptor, mask in self._look(MAX_VERDICT_WAIT_NS):

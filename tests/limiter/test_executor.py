@@ -332,6 +332,14 @@ def test_a_slice_is_no_longer_for_what_is_mixed(threads: int) -> None:
     assert executor.close(PATIENCE_S)
 
 
+def test_nothing_is_weighed_where_nothing_is_mixed() -> None:
+    sizes: list[int] = []
+    one = Submission([mixed(200) for _ in range(SLICE + 5)], 1000, 0, mixed=False)
+    executor = Executor(lambda requests, _: sizes.append(len(requests)), threads=0)
+    executor.submit(one)
+    assert sizes == [SLICE, 5]
+
+
 @pytest.mark.parametrize("threads", [0, 1])
 def test_what_was_judged_before_the_request_on_which_the_judge_fails_keeps_its_verdict(threads: int) -> None:
     slices: list[int] = []

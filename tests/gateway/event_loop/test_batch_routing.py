@@ -14,6 +14,7 @@ from limiter.executor import NEVER, TRUSTED
 from limiter.limits import Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Match, Rule
+from support.amqp import frames as amqp
 from support.processes import HANG_S
 from support.rocketmq.frames import read_response, send, split_frames
 from support.wires.wires import Decide, Wires
@@ -73,6 +74,26 @@ def test_a_flood_that_fills_its_threads_queue_leaves_the_other_threads_sessions_
         assert calm.judging.describe() == JudgingView(queued=1, inline=0, bypassed=0, bypassed_messages=0)
         assert flood.judging.describe() == JudgingView(queued=2, inline=0, bypassed=1, bypassed_messages=50)
         assert repr(flood.judging) == "<JudgingCounts queued=2 inline=0 bypassed=1>"
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_is_mixed_stands_in_the_queue_as_what_it_may_be_cut_into(threads: int) -> None:
+    stuck = Stuck("slow")
+    every = Rule("all", limit=Limit(Rate(1000)))
+    with Wires(every, threads=threads, queue=100, wrap=stuck) as wires:
+        slow, _, (client, broker) = [wires.connect(protocol) for protocol in ("rocketmq", "rocketmq", "amqp")]
+        client.sendall(amqp.greeting(channels=(1,), confirms=(), heartbeat=0))
+        broker.sendall(amqp.broker_opens() + amqp.opened(1))
+        wires.run(0.003)
+        slow[0].sendall(send("slow"))  # sessions 1 and 3 have one thread
+        wires.until(lambda: wires.session(1).batch is not None and wires.executor.depth == 0)
+        client.sendall(b"".join(amqp.publish(1, f"topic-{number % 7}", b"x") for number in range(40)))
+        wires.until(lambda: wires.executor.depth > 0)
+        batch = wires.session(3).batch
+        assert batch is not None
+        assert (len(batch.requests), wires.executor.depth) == (1, 40)
+        stuck.gate.set()
+        wires.until(lambda: wires.executor.depth == 0)
 
 
 def test_beyond_max_bypass_a_full_queue_lets_nothing_pass_unjudged() -> None:
