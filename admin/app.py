@@ -359,7 +359,7 @@ async def serve(
     TokenError for a bad token file.
     """
     access = access or Access()
-    tokens_made = TokenStore(store.folder)
+    tokens_made = TokenStore(store.folder, lent=store.lent)
     known = Tokens(token_files(store.folder, access.tokens), tokens_made, wall_clock)
     admin = Admin(gateway, store, known, tokens_made, wall_clock)
     admin.put_in_force(access)

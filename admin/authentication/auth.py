@@ -90,6 +90,7 @@ class KnownTokens(NamedTuple):
 
     by_digest: dict[bytes, FileToken]
     warnings: list[str]
+    rotations: int  # of files' tokens, before they were read
 
 
 class OtherTokens(Protocol):
@@ -111,12 +112,15 @@ class Tokens:
         self._others = others
         self._clock = clock
         self.used: dict[str, float] = {}  # by the name of a file's token: when it was used last (seconds since 1970), since the start
+        self._rotations = 0
+        self._rotated: dict[Path, tuple[int, bytes, FileToken]] = {}  # by file: which rotation was its last, and the token since then
         self.take(self.read(files, at_start=True))
 
     def read(self, files: Iterable[TokenFile], *, at_start: bool = False) -> KnownTokens:
         """What the files say now; nothing changes yet. Raises TokenError for one that cannot be used, unless `at_start`."""
         warnings: list[str] = []
         known: dict[bytes, FileToken] = {}
+        rotations = self._rotations
         for file in files:
             try:
                 token, exposed = _read(file)
@@ -128,11 +132,22 @@ class Tokens:
             if exposed:
                 warnings.append(f"token of {file.name!r}: others can read {file.path}; chmod 600 it")
             known[hashlib.sha256(token).digest()] = FileToken(file.name, file.role, file.path)
-        return KnownTokens(known, warnings)
+        return KnownTokens(known, warnings, rotations)
 
     def take(self, read: KnownTokens) -> None:
-        """Let these be the tokens of files, and no others."""
-        self._by_digest, self._warnings = read
+        """Let these be the tokens of files, and no others; of a file whose token was rotated since it was read, the later one."""
+        later = {path: (digest, token) for path, (number, digest, token) in self._rotated.items() if number > read.rotations}
+        self._by_digest = {digest: each for digest, each in read.by_digest.items() if each.path not in later}
+        self._by_digest.update(later.values())
+        self._warnings = read.warnings
+
+    def rotate(self, digest: bytes, token: FileToken) -> None:
+        """Let `token` be that of its file, which has just been written."""
+        self._rotations += 1
+        self._rotated[token.path] = (self._rotations, digest, token)
+        known = {each_digest: each for each_digest, each in self._by_digest.items() if each.path != token.path}
+        warnings = [each for each in self._warnings if str(token.path) not in each]
+        self.take(KnownTokens({**known, digest: token}, warnings, self._rotations))
 
     @property
     def warnings(self) -> list[str]:
@@ -143,10 +158,6 @@ class Tokens:
     def by_digest(self) -> dict[bytes, FileToken]:
         """The tokens of files that are valid now, by digest."""
         return dict(self._by_digest)
-
-    def file_warnings(self) -> list[str]:
-        """Those about token files alone."""
-        return list(self._warnings)
 
     def of_files(self) -> list[FileToken]:
         """The tokens of files that are valid now."""

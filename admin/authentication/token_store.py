@@ -6,8 +6,10 @@ crash it may be a minute old.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -51,8 +53,12 @@ class TokensFile(msgspec.Struct, frozen=True):
 class TokenStore:
     """The tokens made here, by name. Changes are made one at a time, by the task that holds `turn`."""
 
-    def __init__(self, folder: Path, files: durable.FileSystem | None = None) -> None:
-        """Reads the file. One that cannot be used becomes a warning, and is not written over."""
+    def __init__(self, folder: Path, files: durable.FileSystem | None = None, lent: Callable[[], str] = str) -> None:
+        """Reads the file. One that cannot be used becomes a warning, and is not written over.
+
+        `lent` says why another process has the folder, "" while this one has it.
+        """
+        self._lent = lent
         self._path = folder / FILE
         self._files = files or durable.FileSystem()
         self.turn = trio.Lock()
@@ -103,7 +109,14 @@ class TokenStore:
         await self._write({key: token for key, token in self.by_name.items() if key != name})
         self._used.pop(name, None)
 
+    def check_owned(self) -> None:
+        """Raises OSError where another process has the folder: it has read the tokens, and would not know of a change."""
+        why = self._lent()
+        if why:
+            raise OSError(errno.EROFS, why)
+
     async def _write(self, tokens: dict[str, StoredToken]) -> None:
+        self.check_owned()
         if self.warning is not None:
             raise OSError(self._error, self.warning)
         used = dict(self._used)

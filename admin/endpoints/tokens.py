@@ -14,7 +14,7 @@ import msgspec
 import trio
 from msgspec import UNSET, UnsetType
 
-from admin.authentication.auth import TOKEN_FILE, FileToken, KnownTokens, Role
+from admin.authentication.auth import TOKEN_FILE, FileToken, Role
 from admin.authentication.token_store import MAX_OVERLAP_S, MAX_TOKENS, NAME, ROLES, StoredToken, made
 from admin.context import Context
 from admin.endpoints.process import REASON, text_of
@@ -170,12 +170,11 @@ async def _rotate_own(context: Context) -> str:
     path = context.store.folder / TOKEN_FILE
 
     def write() -> None:
+        context.tokens_made.check_owned()
         durable.replace(durable.FileSystem(), path, token.encode() + b"\n")
 
     await _durably(trio.to_thread.run_sync(write))
-    known = {digest: each for digest, each in context.tokens.by_digest().items() if each.name != OWN or each.path != path}
-    known[hashlib.sha256(token.encode()).digest()] = FileToken(OWN, Role.ADMIN, path)
-    context.tokens.take(KnownTokens(known, [each for each in context.tokens.file_warnings() if str(path) not in each]))
+    context.tokens.rotate(hashlib.sha256(token.encode()).digest(), FileToken(OWN, Role.ADMIN, path))
     return token
 
 

@@ -663,6 +663,10 @@ class Store:
         (self._refusals if entry.outcome in REFUSED else self._journal).append(entry)
         return entry.sequence
 
+    def lent(self) -> str:
+        """Why another process has the folder; "" while this one has it."""
+        return self.read_only if self.read_only in WAYS_OUT else ""
+
     def _count_failure(self) -> None:
         """Of a folder that another process has, nothing is broken."""
         self.write_failures += self.read_only not in WAYS_OUT

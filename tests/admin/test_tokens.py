@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import trio
 
+from admin.access import Access
 from admin.authentication.auth import Role, Tokens
 from admin.authentication.token_store import FILE, StoredToken, TokenStore, made
 from support.admin.admin_client import Control, Reply, control, request
@@ -129,6 +130,18 @@ async def test_the_first_token_can_be_rotated_and_its_file_has_the_new_one(api: 
     assert ((await ask_as(api, before)).status, (await ask_as(api, api.token())).status) == (401, 200)
 
 
+async def test_a_reload_that_has_read_the_files_before_takes_no_rotation_back(api: Control) -> None:
+    """The token that was replaced, because it had leaked, was valid again, and the new one was not."""
+    before = api.token()
+    commit = api.admin.prepare(Access())
+    await api.ask("POST", "/v1/tokens/admin:rotate")
+    commit()
+    assert ((await ask_as(api, before)).status, (await ask_as(api, api.token())).status) == (401, 200)
+    (api.folder / "admin.token").write_text(before + "\n")
+    api.admin.prepare(Access())()
+    assert (await ask_as(api, before)).status == 200, "what is read later counts"
+
+
 async def test_a_token_ends_when_it_expires(api: Control) -> None:
     token = await make(api, expires="1h")
     assert (await ask_as(api, token)).status == 200
@@ -211,6 +224,18 @@ async def test_a_disk_that_is_full_changes_nothing(api: Control, monkeypatch: py
     assert (await api.ask("DELETE", "/v1/tokens/grafana")).status == 507
     assert (await ask_as(api, token)).status == 200
     assert "ci" not in await listed(api)
+
+
+async def test_no_token_changes_once_another_process_has_the_folder(api: Control) -> None:
+    """It has read them already: a token that was revoked here would have stayed valid there."""
+    token, own = await make(api), api.token()
+    written = (api.folder / FILE).read_bytes()
+    await api.store.hand_over()
+    api.store.give()
+    for method, path, body in [("POST", "", {"name": "ci", "role": "viewer"}), ("DELETE", "/grafana", None), ("POST", "/admin:rotate", {})]:
+        answer = await api.ask(method, f"/v1/tokens{path}", body)
+        assert (answer.status, "another process has taken over" in answer.json()["detail"]) == (507, True)
+    assert ((api.folder / FILE).read_bytes(), api.token(), (await ask_as(api, token)).status) == (written, own, 200)
 
 
 @pytest.mark.parametrize(
