@@ -403,7 +403,7 @@ class Frames:
         self.last_header = header
         self.last_key = None if key.unnamed else key
         matched = self.templates.matched
-        ours = self.claimed == header.user and not key.unnamed  # else it is counted as nobody's for now
+        ours = self.claimed == header.user and self.origin.keys.get(raw) is key  # else it is counted as nobody's, or no group's, for now
         if matched is not None and matched.header is header and ours and header.topic[0] != PERCENT:
             matched.note(key)
         return key

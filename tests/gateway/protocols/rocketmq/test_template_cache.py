@@ -21,12 +21,13 @@ from gateway.protocols.rocketmq.template_cache import (
     TemplateCache,
 )
 from limiter.judge import Judge
+from limiter.limits import Limit, Rate
 from limiter.recent_keys import MAX_GROUPS
-from limiter.rules.rule_set import RuleSet
+from limiter.rules.rule_set import Rule, RuleSet
 from support.cases import in_one_loop
 from support.rocketmq import frames as rocketmq
 from support.rocketmq.header_templates import header_of, learned, match, parsed
-from support.wires.conversations import Talk
+from support.wires.conversations import SECOND, Talk
 
 USUAL = learned(header_of(1), header_of(10, born=2), header_of(2_000_000_000, born=1795247411999))
 
@@ -237,3 +238,22 @@ def test_keys_of_many_topics_are_kept_by_their_origin_and_no_longer_than_it_keep
     assert kept
     assert all(any(key is known for known in origin.keys.values()) for key in kept)
     assert len(origin.keys) <= 500
+
+
+def test_a_key_that_a_client_has_for_want_of_new_names_is_not_kept() -> None:
+    """It is of no group; some seconds later, when there are names again, the topic has one that rules for groups look at."""
+    wide = Rule("wide", per="topic", limit=Limit(messages=Rate(10**6)))
+    judge = Judge(RuleSet((wide,)), bounds_names=True)
+    others, flooding, talk = (Talk("rocketmq", judge=judge) for _ in range(3))
+    topics = ("bills", "mail")
+    for topic in topics:  # they have buckets
+        others.client(rocketmq.send(topic, group="others") * 2)
+    for number in range(6_100):
+        flooding.client(rocketmq.send(f"n{number}", opaque=number))
+    for number in range(10):
+        talk.client(rocketmq.send(topics[number % 2], opaque=number))
+    for each in (talk, others):
+        each.now += 60 * SECOND
+    for number in range(10, 20):
+        talk.client(rocketmq.send(topics[number % 2], opaque=number))
+    assert {part.key.group for part in talk.parts[-2:] if part.key is not None} == {b"producers"}
