@@ -105,6 +105,8 @@ def name_is_free(text: bytes, header: Header, fields: list[VaryingField]) -> boo
     if len(names) != 1:
         return False
     name = names[0]
+    if b"\\" in text[name.start : name.end]:
+        return False  # a name is compared as it means, and would match octets that mean another
     try:
         probed = read_json(text[: name.start] + PROBE + text[name.end :])
     except ProtocolError:

@@ -23,7 +23,7 @@ from gateway.protocols.rocketmq.template_cache import (
 from limiter.judge import Judge
 from limiter.limits import Limit, Rate
 from limiter.recent_keys import MAX_GROUPS
-from limiter.rules.rule_set import Rule, RuleSet
+from limiter.rules.rule_set import Match, Rule, RuleSet
 from support.cases import in_one_loop
 from support.rocketmq import frames as rocketmq
 from support.rocketmq.header_templates import header_of, learned, match, parsed
@@ -257,3 +257,24 @@ def test_a_key_that_a_client_has_for_want_of_new_names_is_not_kept() -> None:
     for number in range(10, 20):
         talk.client(rocketmq.send(topics[number % 2], opaque=number))
     assert {part.key.group for part in talk.parts[-2:] if part.key is not None} == {b"producers"}
+
+
+@pytest.mark.parametrize(
+    ("spelled", "wire", "meant"),
+    [(b'a\\",\\"b\\":\\"x', b'a","b":"x', "x"), (b"a\\u0022,\\u0022b\\u0022:\\u0022x", b'a","b":"x', "x")],
+)
+def test_a_name_that_was_spelled_with_escapes_matches_no_octets_that_mean_another(spelled: bytes, wire: bytes, meant: str) -> None:
+    """The last of two members of a name is what the broker reads."""
+
+    def header(topic: bytes, number: int) -> bytes:
+        fields = b'{"a":"p","b":"%s","e":"%d","m":"false"}' % (topic, number % 4)
+        return b'{"code":310,"extFields":%s,"flag":0,"language":"JAVA","opaque":%d,"version":479}' % (fields, number)
+
+    talk = Talk("rocketmq", Rule("few", Match(topic="x"), limit=Limit(messages=Rate(2), messages_burst=2), open_for_ns=0))
+    for number, topic in enumerate([b"t1", b"t2", spelled, b"t1", spelled]):
+        talk.client(rocketmq.frame(header(topic, number), b"b"))
+    talk.to_broker = b""
+    for number in range(10, 20):
+        talk.client(rocketmq.frame(header(wire, number), b"b"))
+    assert [part.key.text for part in talk.parts[-3:] if part.key is not None] == [meant] * 3
+    assert len(rocketmq.split_frames(talk.to_broker)) == 2
