@@ -1,4 +1,4 @@
-// What can be done about the client that makes most of it: a limit for it alone, on this topic or everywhere, for a time; closing its connections.
+// What can be done about a client: a limit for it alone, on this topic or everywhere, for a time; closing its connections.
 
 import { ask, get } from "./api.js";
 import { confirmation } from "./confirm.js";

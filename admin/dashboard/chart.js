@@ -76,7 +76,7 @@ const peakOf = (values) => (values || []).reduce((most, value) => Math.max(most,
 
 const scales = new WeakMap(); // series -> its axis
 
-/** The axis of a chart, messages per second: up to `top`. Where what comes is far more than what passes (but for a burst) and the limit, it has a break. */
+/** The axis of a chart, messages per second: up to `top`, with a break where far more comes than what passes and the limit. */
 function axisOf(series) {
   if (!scales.has(series)) {
     const { received, forwarded, refused, limit } = series.points;

@@ -22,7 +22,7 @@ export function nice(value) {
   return Math.ceil(whole / step) * step;
 }
 
-/** What the topic sends when it is within its limit: 95 of 100 of the last points in which nothing was refused or held stay below. Or null. */
+/** What the topic sends within its limit: 95 of 100 of the last points without refusals and waiting stay below. Or null. */
 function usual({ points: { received = [], refused, waiting } }) {
   const points = received.filter((value, at) => value > 0 && !refused?.[at] && !waiting?.[at]).slice(-MOST);
   if (points.length < FEWEST) return null;

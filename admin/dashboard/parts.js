@@ -27,7 +27,7 @@ export function head(title, api, csv) {
 /** The way to a list as CSV. */
 export const csvButton = (path) => h("a", { class: "button small", href: `${path}${path.includes("?") ? "&" : "?"}format=csv`, download: "" }, "CSV");
 
-/** What a screen shows as CSV, where the API has no list of it. `read()`: rows of texts. A cell that a spreadsheet would run gets an apostrophe. */
+/** A screen as CSV, where the API has no list of it. `read()`: rows of texts. A cell that a spreadsheet would run gets an apostrophe. */
 export function csvOf(name, read) {
   const cell = (value) => `"${String(value ?? "").replace(/^[=+\-@\t\r\n]/, "'$&").replaceAll('"', '""')}"`;
   return button("CSV", () => {

@@ -68,7 +68,7 @@ export async function readTopic({ protocol, topic, operation }, data, signal) {
   data.clients = new Map(clients.filter((each) => each.topic === topic).map((each) => [each.client, each]));
 }
 
-/** A series with the points of `more`, which were asked for from some time on; `most` points at most. null: they do not fit together. */
+/** A series with the points of `more`, of later; `most` points at most. null: they do not fit together. */
 export function longer(series, more, most) {
   if (!more.known) return more;
   if (!more.end) return { ...series, missing: more.missing };
