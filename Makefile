@@ -168,7 +168,7 @@ demo-incident: ## The incident that started it all: one group's retry storm, ten
 # processes share the first half, beside the compiler, which begins while Spark is installed, and five the second, as its tests wait for
 # brokers, clients and clocks for a good part of it (tests/support/xdist_split.py). A half that fails does not keep the other from running.
 # CONTRIBUTING.md says what is left to test-long.
-test: ## Everything: lint, source, e2e; half an hour on two cores.
+test: ## Everything: lint, source, e2e; 21 minutes on two quiet cores, half an hour on busy ones.
 	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy chromium systemd iproute2 prometheus zsh fish rclone ssh strace faketime
 	@failed=0; \
 	$(MAKE) --no-print-directory --keep-going --jobs=4 install .venv/.spark .venv/.docs lint spark-classes source rabbitmq4 || failed=$$?; \
