@@ -141,7 +141,8 @@ class BrokerMethods:
                 passthrough.take_out(pos, stop)
         elif method in (CONNECTION_BLOCKED, CONNECTION_UNBLOCKED):
             self.blocked = method == CONNECTION_BLOCKED
-            self.blocked_reason = passthrough.data[pos + 12 : stop - 1].decode(errors="replace") if self.blocked else ""
+            reason = passthrough.data[pos + 11 : stop - 1][1:]  # a short string, as long as the method: its length is not read
+            self.blocked_reason = reason.decode(errors="replace") if self.blocked else ""
             if not self.replies.notices.broker_says(blocked=self.blocked):
                 passthrough.take_out(pos, stop)
 

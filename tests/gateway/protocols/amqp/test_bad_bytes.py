@@ -190,3 +190,19 @@ def test_any_table_in_start_ok_is_survived(noise: bytes) -> None:
     talk = Talk("amqp")
     talk.client(amqp.PROTOCOL_HEADER + amqp.raw_frame(1, 0, b"\x00\x0a\x00\x0b" + arguments))
     assert talk.conversation.user == "me"
+
+
+@in_one_loop
+@pytest.mark.parametrize("side", ["client", "broker"])
+@pytest.mark.parametrize("channel", [0, 1])
+@pytest.mark.parametrize("fill", [0x00, 0x01, 0xFF])
+def test_a_method_that_ends_too_early_is_the_protocols_own_error_or_none(side: str, channel: int, fill: int) -> None:
+    talk = opened()
+    for index in commands.INDEX_MAPPING:
+        for size in range(24):
+            frame = amqp.raw_frame(1, channel, (index.to_bytes(4, "big") + bytes([fill]) * 20)[:size])
+            try:
+                (talk.client if side == "client" else talk.broker)(frame)
+            except ProtocolError as error:
+                assert error.whose == side
+                talk = opened()
