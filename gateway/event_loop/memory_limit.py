@@ -16,13 +16,14 @@ A step ends when the size is three points below it.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from gateway.event_loop.heap import give_back_heap
 
 if TYPE_CHECKING:
     from gateway.admission import ConnectionSlots
@@ -146,9 +147,3 @@ def _own_cgroups() -> str:
         return Path("/proc/self/cgroup").read_text()
     except OSError:
         return ""
-
-
-def give_back_heap() -> None:
-    """Let glibc give free memory back to the kernel; other C libraries do so by themselves, or never."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)

@@ -31,6 +31,7 @@ from config.worker_settings import settings_of
 from gateway.app import Gateway
 from gateway.clock import now_ns
 from gateway.data_plane import Close, Drain, FollowBacklog, LocalPlane, LogLevel, StandStill
+from gateway.event_loop.heap import bound_free_heap
 from gateway.lifecycle.apply_settings import apply_log
 from gateway.lifecycle.process import freeze_heap, raise_descriptor_limit
 from gateway.lifecycle.signals import Signals, first_stop
@@ -327,6 +328,7 @@ def begin_of(parent: socket.socket) -> Begin:
 
 def main(descriptor: int) -> int:
     """Serve until the parent asks for a drain; the process's exit code."""
+    bound_free_heap()
     parent = socket.socket(fileno=descriptor)
     os.set_inheritable(descriptor, False)
     for number in UNTIL_IT_SERVES:
