@@ -10,8 +10,8 @@ import pytest
 
 MIB = 1 << 20
 
-# How many heaps there are after four threads, and how much is free in them after blocks of 1 to 12 MiB in turn, behind each of which something
-# small stays.
+# How many heaps there are after four threads, and how much is free in them after blocks of 1 to 12 MiB in turn, behind each of which
+# something small stays.
 ASK = """
 import ctypes, re, tempfile, threading
 from gateway.event_loop.heap import bound_free_heap
