@@ -10,7 +10,8 @@ import pytest
 
 from gateway.admission import BY_MEMORY, Admission, ConnectionLimits, ConnectionSlots, RefusedError
 from gateway.event_loop import memory_limit
-from gateway.event_loop.memory_limit import MemoryLimit, cgroup_limits, found_limit, give_back_heap, require_sizes, sizes
+from gateway.event_loop.heap import give_back_heap
+from gateway.event_loop.memory_limit import MemoryLimit, cgroup_limits, found_limit, require_sizes, sizes
 from gateway.event_loop.memory_watermark import MemoryWatermark
 from gateway.session.states import CLOSING
 from support.rocketmq import frames as rocketmq
