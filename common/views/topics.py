@@ -172,7 +172,9 @@ class TopicView(View, frozen=True, kw_only=True):
     forwarded_per_second: Annotated[float, fact("of these, forwarded", add, "messages/s", title="forwarded/s", short="passed", rank=2)] = (
         0.0
     )
-    refused_per_second: Annotated[float, fact("of these, refused", add, "messages/s", title="refused/s", short="refused", rank=3)] = 0.0
+    refused_per_second: Annotated[
+        float, fact("of these, refused or dropped", add, "messages/s", title="refused/s", short="refused", rank=3)
+    ] = 0.0
     bytes_per_second: Annotated[float, fact("bytes a second", add, "bytes/s", title="bytes/s", short="bytes", rank=15)] = 0.0
     received_per_second_1s: Annotated[float, fact("", add, "messages/s")] = 0.0
     forwarded_per_second_1s: Annotated[float, fact("", add, "messages/s")] = 0.0

@@ -60,8 +60,8 @@ class TopicTotals:
     __slots__ = (
         "abandoned", "active_s", "before_shown", "bypassed", "bytes", "copies", "delayed", "demand",
         "demand_bytes", "dropped", "forwarded", "last_rates", "last_seen", "limited_ns", "moving", "operation", "previous",
-        "protocol", "rates", "received", "recent", "redelivered", "refused", "refused_bytes", "refused_copies", "refused_share",
-        "refused_size", "shadow_refused", "shown", "text", "turned_away", "was_limited",
+        "protocol", "rates", "received", "recent", "redelivered", "refused", "refused_bytes", "refused_bytes_before", "refused_copies",
+        "refused_share", "refused_size", "shadow_refused", "shown", "text", "was_limited",
     )  # fmt: skip
 
     def __init__(self, protocol: str, text: str, operation: str = "produce") -> None:
@@ -88,13 +88,13 @@ class TopicTotals:
         self.shown = False  # has series of its own in `/metrics`
         self.before_shown: TopicTotals | None = None  # what it had counted when it got them; None: nothing
         self.moving = False  # on the list of those whose rates are to be worked out
-        self.previous = (0, 0, 0, 0)  # received, forwarded, refused, bytes at the last tick
-        self.turned_away = (0, 0)  # messages refused and dropped, and bytes refused, at the last tick
+        self.previous = (0, 0, 0, 0)  # received, forwarded, refused or dropped, bytes at the last tick
+        self.refused_bytes_before = 0  # at the last tick
         self.limited_ns = 0  # ns, whole ticks in which a limit refused, dropped or delayed something; no float: sums must not go back
         self.was_limited = 0  # messages refused, dropped and delayed, at the last tick
         self.demand = 0  # messages, at the last tick: forwarded, and of those turned away in no tick more than were forwarded in it
         self.demand_bytes = 0  # the same of bytes
-        self.rates = NO_RATES  # received, forwarded, refused, bytes per second: means over ten seconds
+        self.rates = NO_RATES  # received, forwarded, refused or dropped, bytes per second: means over ten seconds
         self.last_rates = NO_RATES  # the same, over the last tick
         self.recent: RecentCounts | None = None  # None: nothing in the last ten seconds
 
@@ -178,17 +178,17 @@ class TopicTotals:
         Clients send again what was refused, so the number refused says little about what they need. What passes in a second in which
         something is refused is the limit, so a storm of retries counts as twice the limit at most while it lasts.
         """
-        received, forwarded, refused, size = self.previous
-        away, away_bytes = self.turned_away
-        self.turned_away = (self.refused + self.dropped, self.refused_bytes)
+        received, forwarded, away, size = self.previous
+        turned_away = self.refused + self.dropped
+        away_bytes, self.refused_bytes_before = self.refused_bytes_before, self.refused_bytes
         passed, passed_bytes = self.forwarded - forwarded, self.bytes - size
-        self.demand += passed + min(self.refused + self.dropped - away, passed)
+        self.demand += passed + min(turned_away - away, passed)
         self.demand_bytes += passed_bytes + min(self.refused_bytes - away_bytes, passed_bytes)
-        limited = self.refused + self.dropped + self.delayed
+        limited = turned_away + self.delayed
         if limited != self.was_limited:
             self.was_limited = limited
             self.limited_ns += int(seconds * 1e9)
-        counts = (self.received - received, passed, self.refused - refused, passed_bytes)
+        counts = (self.received - received, passed, turned_away - away, passed_bytes)
         if counts[0] or passed:
             self.active_s += 1
         self.last_rates = (counts[0] / seconds, counts[1] / seconds, counts[2] / seconds, counts[3] / seconds)
@@ -202,7 +202,7 @@ class TopicTotals:
         else:
             means = recent.rates()
             self.rates = (means[0], means[1], means[2], means[3])
-        self.previous = (self.received, self.forwarded, self.refused, self.bytes)
+        self.previous = (self.received, self.forwarded, turned_away, self.bytes)
 
     def __repr__(self) -> str:
         return (

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterable, Sequence
-from math import isfinite
 from typing import Any, Final, NamedTuple
 
 SECONDS: Final = 10  # seconds; that rates are the mean of, as everywhere
 RATES: Final = ("received_per_second", "forwarded_per_second", "refused_per_second", "bytes_per_second")
 FIGURES: Final = (*RATES, "waiting", "connections")
 MAX_NAME: Final = 255  # letters; of a gateway's name that is believed
+MAX_FIGURE: Final = 2**53  # of a figure that is believed: such a sum is still a number to whoever reads the JSON
 
 
 class OwnFigures:
@@ -59,15 +59,15 @@ def believed(answers: Iterable[object], seen_s: float) -> Told:
         age, _, text = (answer.decode(errors="replace") if isinstance(answer, bytes) else str(answer)).partition(" ")
         try:
             late, told = abs(int(age)) > seen_s * 1e6, json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if not isinstance(told, dict) or not isinstance(told.get("name"), str):
             continue
-        name = told["name"][:MAX_NAME]
+        name = told["name"][:MAX_NAME].encode(errors="replace").decode()  # JSON can name halves of a character, which nothing can write
         numbers = {figure: told[figure] for figure in FIGURES if isinstance(told.get(figure), int | float)}
         if late:
             silent.add(name)
-        elif len(numbers) == len(FIGURES) and all(isfinite(value) and value >= 0 for value in numbers.values()):
+        elif len(numbers) == len(FIGURES) and all(0 <= value <= MAX_FIGURE for value in numbers.values()):
             members.append({"name": name, **numbers})
     members.sort(key=lambda each: str(each["name"]))
     return Told(members, sorted(silent - {each["name"] for each in members}))

@@ -62,6 +62,7 @@ KEPT_S: Final = 600  # seconds; so long a gateway is known that has not left and
 MOST_PROOFS: Final = 4096  # proofs; that each gateway reads once a second, the newest; far more than a fleet has (a guess)
 MAX_PROOF_BYTES: Final = 256  # of a proof that is read; names of members are short
 MOST_READ: Final = 256  # gateways; whose figures one reads: 50 kB a second while somebody looks; a guess
+MAX_FIGURES_BYTES: Final = 4096  # of what one tells: its name in escapes, and some 200 bytes; longer is not read
 MAX_KEY_MS: Final = 366 * 86_400_000  # ms; a key's life, however slowly its bucket fills: Redis refuses times without end
 
 NOW: Final = """\
@@ -326,14 +327,14 @@ if ARGV[3] == 'read' then
     local stamp, told = string.match(all[at + 1], '^(%d+) (.*)$')
     local age = stamp and now - tonumber(stamp)
     if age and math.abs(age) <= @kept@ then
-      if #found < @most@ then found[#found + 1] = string.format('%.0f ', age) .. told end
+      if #found < @most@ and #told <= @longest@ then found[#found + 1] = string.format('%.0f ', age) .. told end
     else
       redis.call('HDEL', KEYS[1], all[at])
     end
   end
 end
 return found
-""".replace("@kept@", str(KEPT_S * 1_000_000)).replace("@most@", str(MOST_READ))
+""".replace("@kept@", str(KEPT_S * 1_000_000)).replace("@most@", str(MOST_READ)).replace("@longest@", str(MAX_FIGURES_BYTES))
 )
 
 

@@ -86,3 +86,14 @@ def test_a_topic_that_falls_silent_is_forgotten_by_the_tick() -> None:
     assert not totals.moving
     assert totals.recent is None
     assert list(accounts.tick(1.0)) == []
+
+
+def test_what_is_dropped_is_in_the_rate_of_what_is_refused() -> None:
+    """One-way sends get no answer: what a limit drops of them is lost, and a topic that loses it is not within its limit."""
+    accounts = Accounts()
+    totals = accounts.totals("rocketmq", "orders")
+    totals.received, totals.forwarded, totals.dropped, totals.refused = 1000, 10, 700, 290
+    totals.tick(1.0)
+    assert totals.rates == totals.last_rates == (1000.0, 10.0, 990.0, 0.0)
+    totals.tick(1.0)
+    assert totals.last_rates == (0.0, 0.0, 0.0, 0.0)

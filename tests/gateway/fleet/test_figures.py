@@ -61,12 +61,24 @@ def test_rates_are_means_of_ten_seconds_and_sums_over_topics() -> None:
     "nonsense",
     [
         "", "0 ", "0 {", "0 []", "7", '0 {"name": 1}', '0 {"name": "x"}', "x " + told("x", 1), "0 " + told("x", 1).replace("1.0", "-1"),
-        "0 " + told("x", 1).replace("1.0", "NaN"), None, 7, b"\xff",
+        "0 " + told("x", 1).replace("1.0", "NaN"), None, 7, b"\xff", "0 " + "[" * 100_000, "0 " + told("x", 1).replace("1.0", "9" * 400),
+        "0 " + told("x", 1).replace("1.0", "1.7e308"), "0 " + told("x", 1).replace("1.0", "9" * 5000),
     ],
 )  # fmt: skip
 def test_nonsense_is_left_out(nonsense: object) -> None:
     found = believed(["0 " + told("b", 1), nonsense, ("-9 " + told("a", 1)).encode()], 5)
     assert ([each["name"] for each in found.members], found.missing) == (["a", "b"], [])
+
+
+def test_a_name_can_be_written_whatever_it_is() -> None:
+    (name,) = names(["0 " + told("x", 1).replace('"x"', '"\\ud800x"')])
+    assert name.encode() == b"?x"
+
+
+def test_what_is_too_long_is_not_read(owner: RedisOwner) -> None:
+    owner.share(told("a" * 4096, 5), read=False)
+    owner.member = "b"
+    assert names(owner.share(told("b", 7), read=True)) == ["b"]
 
 
 def test_the_sum_is_of_all_members() -> None:
