@@ -16,6 +16,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -35,8 +36,14 @@ from git_version import debian_version  # noqa: E402
 from sources import RefusedError, changes_up_to, moment, wheel_version  # noqa: E402
 
 PYTHON: Final = "3.11"  # of Debian 12
-UNITS: Final = {  # the shared units, with what differs on a machine that has the package: a user of its own, and sockets only where wanted
+# The shared units, with what differs on a machine that has the package: a user of its own, sockets only where wanted, and Spark elsewhere.
+# With DynamicUser=yes one would take /var/log/sluice away from the running gateway: systemd moves it to /var/log/private.
+UNITS: Final = {
     "sluice.service": (("DynamicUser=yes", "User=sluice\nGroup=sluice"), ("Requires=sluice.socket", "Wants=sluice.socket")),
+    "sluice-ship.service": (("DynamicUser=yes", "Group=sluice"),),
+    "sluice-ship.timer": (),
+    "sluice-quotas.service": (("DynamicUser=yes", "Group=sluice"), ("ExecStart=/usr/bin/sluice", "ExecStart=/opt/sluice/bin/sluice")),
+    "sluice-quotas.timer": (),
 }
 CONTROL: Final = """Package: sluice
 Version: {version}
@@ -83,9 +90,9 @@ def unit(name: str) -> str:
     text = (ROOT / "deploy" / "systemd" / name).read_text()
     text = text[text.index("[Unit]") :]
     for old, new in UNITS[name]:
-        if f"\n{old}\n" not in text:
+        if not re.search(rf"^{re.escape(old)}\b", text, re.MULTILINE):
             raise RefusedError(f"deploy/systemd/{name} has no line {old}: deploy/debian/build.py must be told what stands there now")
-        text = text.replace(f"\n{old}\n", f"\n{new}\n")
+        text = re.sub(rf"^{re.escape(old)}\b", new, text, flags=re.MULTILINE)
     return text
 
 

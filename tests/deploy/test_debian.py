@@ -98,6 +98,19 @@ def test_the_unit_has_a_user_and_needs_no_sockets(package: Path, tmp_path: Path)
     assert "\nExecStart=/usr/bin/sluice run -c /etc/sluice/sluice.yaml\n" in unit
 
 
+@pytest.mark.parametrize("name", ["sluice-ship", "sluice-quotas"])
+def test_the_jobs_leave_the_gateways_folder_where_it_is(name: str, package: Path, tmp_path: Path) -> None:
+    """systemd moves LogsDirectory to /var/log/private for a unit with DynamicUser: the running gateway could not go on with its log."""
+    subprocess.run(["dpkg-deb", "-x", str(package), str(tmp_path)], check=True)
+    unit = (tmp_path / f"lib/systemd/system/{name}.service").read_text()
+    assert "DynamicUser" not in unit
+    assert "\nUser=sluice\n" in unit
+    assert "\nGroup=sluice\n" in unit
+    assert "\nOnCalendar=" in (tmp_path / f"lib/systemd/system/{name}.timer").read_text()
+    program = {"sluice-ship": "/usr/bin/sluice log ship ", "sluice-quotas": "/opt/sluice/bin/sluice quotas nightly "}[name]
+    assert f"\nExecStart={program}" in unit
+
+
 def test_two_builds_are_the_same(package: Path, wheel: Path, tmp_path: Path) -> None:
     again = deb(wheel, tmp_path)
     assert again.read_bytes() == package.read_bytes()
