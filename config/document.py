@@ -44,6 +44,11 @@ class Scalar:
         """Whether YAML says that there is no value: nothing, `~` or `null`, unquoted."""
         return self.plain and self.text in {"", "~", "null", "Null", "NULL"}
 
+    @property
+    def word(self) -> str:
+        """Its text where that may be `off` or `on`: Helm and other programs that read YAML 1.1 make `false` and `true` of these words."""
+        return {"false": "off", "true": "on"}.get(self.text, self.text) if self.plain else self.text
+
     def __repr__(self) -> str:
         return f"<Scalar {quoted(self.text)} at {self.location}>"
 

@@ -184,6 +184,9 @@ class Whole(ScalarKind[int]):
         return {"type": "integer", "minimum": self.minimum, "maximum": self.maximum}
 
 
+SWITCHED: Final[dict[str, JSON]] = {"off": False, "on": True}  # words that YAML 1.1 has for booleans (`Scalar.word`)
+
+
 class Choice(ScalarKind[str]):
     """One of some words. `not_yet` are words of the contract that this version does not support."""
 
@@ -196,8 +199,8 @@ class Choice(ScalarKind[str]):
         self.example = options[0]
 
     def parse(self, scalar: Scalar, path: str, reading: Reading) -> str:
-        if scalar.text in self.options:
-            return scalar.text
+        if scalar.word in self.options:
+            return scalar.word
         if scalar.text in self.not_yet:
             raise Invalid(f"{scalar.text}: not supported yet", f"use {listed(self.options)}")
         meant = suggestion(scalar.text, self.options)
@@ -208,7 +211,7 @@ class Choice(ScalarKind[str]):
         return value
 
     def schema(self) -> dict[str, JSON]:
-        return {"enum": [*self.options]}
+        return {"enum": [*self.options, *(value for word, value in SWITCHED.items() if word in self.options)]}
 
 
 class YesNo(ScalarKind[bool]):
@@ -230,6 +233,9 @@ class YesNo(ScalarKind[bool]):
         return {"type": "boolean"}
 
 
+OFF: Final[dict[str, JSON]] = {"enum": ["off", SWITCHED["off"]]}  # its JSON Schema
+
+
 class OrOff(ScalarKind[T | None]):
     """A kind, or the word `off`: None."""
 
@@ -240,13 +246,13 @@ class OrOff(ScalarKind[T | None]):
         self.example = kind.example
 
     def parse(self, scalar: Scalar, path: str, reading: Reading) -> T | None:
-        return None if scalar.text == "off" else self.kind.parse(scalar, path, reading)
+        return None if scalar.word == "off" else self.kind.parse(scalar, path, reading)
 
     def show(self, value: T | None) -> JSON:
         return "off" if value is None else self.kind.show(value)
 
     def schema(self) -> dict[str, JSON]:
-        return {"anyOf": [self.kind.schema(), {"const": "off"}]}
+        return {"anyOf": [self.kind.schema(), OFF]}
 
 
 class Only(ScalarKind[T]):

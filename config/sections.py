@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar, overload
 
 from common.records import dataclass
 from config.document import Mapping, Node, Scalar, Sequence, kind_of
-from config.kinds import JSON, Invalid, Kind, NotYets, OrOff, Reading, ScalarKind
+from config.kinds import JSON, OFF, Invalid, Kind, NotYets, OrOff, Reading, ScalarKind
 from config.problems import NOWHERE, SourceLocation, quoted, suggestion
 
 T = TypeVar("T")
@@ -273,7 +273,7 @@ class Off(Kind[None]):
         self.on = on
 
     def read(self, node: Node, path: str, reading: Reading) -> None:
-        if not isinstance(node, Scalar) or node.text != "off":
+        if not isinstance(node, Scalar) or node.word != "off":
             raise Invalid(
                 f"expected a mapping or off, got {kind_of(node)}", f"write {self.on and self.on + ', '}off, or the keys of the section"
             )
@@ -282,7 +282,7 @@ class Off(Kind[None]):
         return "off"
 
     def schema(self) -> dict[str, JSON]:
-        return {"const": "off"}
+        return {**OFF}
 
 
 def child_of(kind: Kind[Any], key: str) -> Kind[Any] | None:

@@ -334,7 +334,9 @@ if ARGV[3] == 'read' then
   end
 end
 return found
-""".replace("@kept@", str(KEPT_S * 1_000_000)).replace("@most@", str(MOST_READ)).replace("@longest@", str(MAX_FIGURES_BYTES))
+""".replace("@kept@", str(KEPT_S * 1_000_000))
+    .replace("@most@", str(MOST_READ))
+    .replace("@longest@", str(MAX_FIGURES_BYTES))
 )
 
 

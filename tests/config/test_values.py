@@ -15,6 +15,7 @@ import yaml
 
 from config import load
 from config.known_settings import RemoteAdmin
+from config.problems import ConfigError
 from limiter.limits import Limit, LimitChange, Rate
 from limiter.rules.cost import Cost
 from limiter.rules.rule import Match, Rule
@@ -187,6 +188,18 @@ def test_a_rule_knows_its_file_and_line(write: Callable[..., Path]) -> None:
         limits="# one\nrules:\n  - name: a\n    limit: {messages: 1/s}\n  - name: b\n    limit: {messages: 1/s}\n",
     )
     assert [rule.place for rule in load(path).rules] == ["limits.yaml:3", "limits.yaml:5"]
+
+
+def test_off_and_on_that_became_booleans_are_still_off_and_on(write: Callable[..., Path]) -> None:
+    """Helm reads values as YAML 1.1, where `off` is `false`."""
+    rest = "rules: [{name: a, match: {topic: t}, mode: OFF}]\nquotas: {surge_raise: ON}\ngateway: {watchdog: OFF}\n"
+    read, plain = (load(write(LISTENERS + rest.replace("OFF", off).replace("ON", on))) for off, on in (("false", "true"), ("off", "on")))
+    assert (read.rules[0].mode, read.quotas, read.gateway.watchdog_ns) == ("off", plain.quotas, None)
+    assert load(write(LISTENERS + "access_log: false\nprobes: false\n")).access_log is None
+    with pytest.raises(ConfigError, match="true"):
+        load(write(LISTENERS + "rules: [{name: a, match: {topic: t}, mode: true}]\n"))
+    with pytest.raises(ConfigError, match="false"):
+        load(write(LISTENERS + 'rules: [{name: a, match: {topic: t}, mode: "false"}]\n'))
 
 
 def test_rules_exempting_something_need_no_limit(write: Callable[..., Path]) -> None:

@@ -109,6 +109,7 @@ def test_the_spool_fits_on_the_volume_beside_the_access_log(name: str, tmp_path:
     size = int(number) << {"M": 20, "G": 30}[unit]
     assert settings.spool.max_size <= size / (2 if settings.access_log is None else 4)
     assert settings.spool.max_size >= 16 << 20, "what the setting takes at least"
+    assert settings.access_log is None or settings.access_log.keep_size <= size / 2
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -323,7 +324,9 @@ def test_the_spark_application_has_the_versions_of_the_spark_that_the_image_gets
     template = application["spec"]["template"]
     assert template["sparkVersion"] == pyspark.__version__
     (hadoop,) = Path(pyspark.__file__).parent.glob("jars/hadoop-client-api-*.jar")
-    assert template["sparkConf"]["spark.jars.packages"] == f"org.apache.hadoop:hadoop-aws:{hadoop.stem.rpartition('-')[2]}"
+    needed = f"org.apache.hadoop:hadoop-aws:{hadoop.stem.rpartition('-')[2]}"
+    assert template["sparkConf"]["spark.jars.packages"] == needed
+    assert yaml.safe_load((CHART / "values.yaml").read_text())["quotas"]["args"] == [f"--conf=spark.jars.packages={needed}"]
 
 
 # ---- values that cannot work ---------------------------------------------------------------------------------------------

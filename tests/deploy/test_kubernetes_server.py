@@ -98,6 +98,16 @@ def test_a_change_starts_new_pods_where_the_values_say_so(rolls: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("values", "setting", "said"),
+    [("gateways", "replicas=2", "names"), ("gateways", "kind=Deployment", "names"), ("broker", "config.access_log=off", "access_log")],
+)
+def test_helm_refuses_what_would_go_to_the_wrong_broker_or_learn_nothing(values: str, setting: str, said: str) -> None:
+    words = [built("helm"), "template", "x", str(CHART), "-f", str(VALUES / f"{values}.yaml"), "--kube-version", "1.32", "--set", setting]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=HANG_S, check=False)
+    assert (done.returncode, said in done.stderr) == (1, True), done
+
+
+@pytest.mark.parametrize(
     ("setting", "said"),
     [
         ("replica=3", "replica"), ("config.listeners[0].protocol=http", "config/listeners/0/protocol"), ("kind=DaemonSet", "kind"),

@@ -48,14 +48,13 @@ pod's own) besides.
 {{- ternary "probes" (printf "probes-%d" $port) (eq $port 9181) -}}
 {{- end -}}
 
-{{- /* spool.max_size for a volume of state.size: half of it, and a quarter where the access log is beside it. In whole MiB, 16 at least. */ -}}
-{{- define "sluice-sidecar.spoolSize" -}}
+{{- /* A part of the volume state.size, in whole MiB, 16 at least: 4.0 is a quarter. */ -}}
+{{- define "sluice-sidecar.partOfState" -}}
 {{- $units := dict "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 "Pi" 1125899906842624.0 "Ei" 1152921504606846976.0 -}}
-{{- $size := toString .state.size -}}
+{{- $size := toString .size -}}
 {{- $unit := regexFind "[A-Za-z]+$" $size -}}
 {{- $bytes := mulf (float64 (trimSuffix $unit $size)) (get $units $unit | default 1.0) -}}
-{{- $part := ternary 4.0 2.0 (ne (toString (default "off" .config.access_log)) "off") -}}
-{{- $mib := int64 (divf $bytes $part 1048576.0) -}}
+{{- $mib := int64 (divf $bytes .part 1048576.0) -}}
 {{- printf "%dMiB" (min 1048576 (max 16 $mib)) -}}
 {{- end -}}
 
@@ -72,10 +71,16 @@ pod's own) besides.
 {{- $given := $values.config -}}
 {{- $_ = required (printf "%s: config.listeners is required" .name) $given.listeners -}}
 {{- $spool := $given.spool | default dict -}}
+{{- $log := $given.access_log | default "off" -}}
 {{- if not (or (hasKey $spool "max_size") (hasKey $spool "directory")) -}}
-{{- $_ = set $own "spool" (dict "max_size" (include "sluice-sidecar.spoolSize" $values)) -}}
+{{- $part := ternary 4.0 2.0 (ne (toString $log) "off") -}}
+{{- $_ = set $own "spool" (dict "max_size" (include "sluice-sidecar.partOfState" (dict "size" $values.state.size "part" $part))) -}}
 {{- end -}}
-{{- if not (hasKey $given "access_log") -}}{{- $_ = set $own "access_log" "off" -}}{{- end -}}
+{{- if not (hasKey $given "access_log") -}}
+{{- $_ = set $own "access_log" "off" -}}
+{{- else if and (kindIs "map" $log) (not (hasKey $log "keep_size")) (hasPrefix "/var/lib/sluice/" (dig "directory" "" $log)) -}}
+{{- $_ = set $own "access_log" (dict "keep_size" (include "sluice-sidecar.partOfState" (dict "size" $values.state.size "part" 2.0))) -}}
+{{- end -}}
 {{- /* Each node changes the rules of a Service in its own time. A drain.timeout below 10 s has no room for it. */ -}}
 {{- $timeout := dig "timeout" "27s" ($given.drain | default dict) -}}
 {{- if and $values.service (regexMatch "^([1-9][0-9]+(\\.[0-9]+)?s|[1-9][0-9]*(\\.[0-9]+)?(min|h|d))$" $timeout) -}}
