@@ -91,6 +91,7 @@ class KnownTokens(NamedTuple):
     by_digest: dict[bytes, FileToken]
     warnings: list[str]
     rotations: int  # of files' tokens, before they were read
+    unusable: frozenset[Path]  # files without a token
 
 
 class OtherTokens(Protocol):
@@ -113,26 +114,32 @@ class Tokens:
         self._clock = clock
         self.used: dict[str, float] = {}  # by the name of a file's token: when it was used last (seconds since 1970), since the start
         self._rotations = 0
+        self._unusable: frozenset[Path] = frozenset()
         self._rotated: dict[Path, tuple[int, bytes, FileToken]] = {}  # by file: which rotation was its last, and the token since then
         self.take(self.read(files, at_start=True))
 
     def read(self, files: Iterable[TokenFile], *, at_start: bool = False) -> KnownTokens:
-        """What the files say now; nothing changes yet. Raises TokenError for one that cannot be used, unless `at_start`."""
+        """What the files say now; nothing changes yet. Raises TokenError for one that cannot be used, unless `at_start`, or it never could.
+
+        A file that is still to come, as of a Secret of Kubernetes, must not keep other changes out.
+        """
         warnings: list[str] = []
+        unusable: set[Path] = set()
         known: dict[bytes, FileToken] = {}
         rotations = self._rotations
         for file in files:
             try:
                 token, exposed = _read(file)
             except TokenError as error:
-                if file.needed and not at_start:
+                if file.needed and not at_start and file.path not in self._unusable:
                     raise
+                unusable.add(file.path)
                 warnings.append(f"{error}; it is not valid until the file is mended and the configuration reloaded")
                 continue
             if exposed:
                 warnings.append(f"token of {file.name!r}: others can read {file.path}; chmod 600 it")
             known[hashlib.sha256(token).digest()] = FileToken(file.name, file.role, file.path)
-        return KnownTokens(known, warnings, rotations)
+        return KnownTokens(known, warnings, rotations, frozenset(unusable))
 
     def take(self, read: KnownTokens) -> None:
         """Let these be the tokens of files, and no others; of a file whose token was rotated since it was read, the later one."""
@@ -140,6 +147,7 @@ class Tokens:
         self._by_digest = {digest: each for digest, each in read.by_digest.items() if each.path not in later}
         self._by_digest.update(later.values())
         self._warnings = read.warnings
+        self._unusable = read.unusable
 
     def rotate(self, digest: bytes, token: FileToken) -> None:
         """Let `token` be that of its file, which has just been written."""
@@ -147,7 +155,7 @@ class Tokens:
         self._rotated[token.path] = (self._rotations, digest, token)
         known = {each_digest: each for each_digest, each in self._by_digest.items() if each.path != token.path}
         warnings = [each for each in self._warnings if str(token.path) not in each]
-        self.take(KnownTokens({**known, digest: token}, warnings, self._rotations))
+        self.take(KnownTokens({**known, digest: token}, warnings, self._rotations, self._unusable - {token.path}))
 
     @property
     def warnings(self) -> list[str]:

@@ -187,6 +187,15 @@ def test_a_token_file_without_a_token_is_a_warning_at_the_start_and_an_error_at_
     assert "'ci'" in tokens.warnings[0]
     assert str(path) in tokens.warnings[0]
     assert tokens.find((content or "").strip().encode()) is None
+    good = tmp_path / "good"
+    good.write_text(GOOD)
+    assert "'ci'" in tokens.read([*files, TokenFile("other", Role.VIEWER, good)]).warnings[0], "it was never good: others come into force"
+    with pytest.raises(TokenError, match=r"ci.*token"):
+        Tokens([]).read(files)
+    path.write_text(GOOD)
+    tokens.take(tokens.read(files))
+    assert tokens.find(GOOD.encode()) is not None
+    path.write_text("")
     with pytest.raises(TokenError, match=r"ci.*token"):
         tokens.read(files)
 
