@@ -132,7 +132,11 @@ class Conversation:
         """Other rules are in force, by which origins or keys may be others (`Judge.replace`): ask the judge for them again."""
 
     def ended(self) -> None:
-        """The connection is over; give back what was taken from the judge."""
+        """The connection is over; give back what was taken from the judge, and let go of what refers back to the conversation.
+
+        What is left in a circle is only freed by the garbage collector, which looks at what is old once in some millions of objects.
+        """
+        self.lines.forward = None
 
     # ---- a protocol whose requests hold slots in flight (`limiter/in_flight.py`) -----------------------------------
 

@@ -271,7 +271,7 @@ class Channel:
         """Nothing more can be sent, and what was queued is lost. The peer's last bytes may still be there: read until its end shows."""
         if self.write_state != WRITE_FAILED:
             self._step_writing(WRITE_FAILED)
-            self.write_error = error
+            self.write_error = error.with_traceback(None)  # which would keep all that the frames keep
         self.hangup_pending = True
         self.readable = self.read_state == READ_OPEN
         self.writable = False
@@ -289,7 +289,7 @@ class Channel:
         """The socket is of no more use; what was queued is lost."""
         if self.read_state == READ_OPEN:
             self._end_reading(READ_FAILED)
-            self.read_error = error
+            self.read_error = error.with_traceback(None)
         self._fail_writing(error)
 
     def _end_reading(self, state: u8) -> None:

@@ -16,6 +16,7 @@ and `overhead` for its objects, or many small ones would take several times the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -55,6 +56,7 @@ class Lines:
         self.had_turn = False  # one of the line of what is just refused, or of its key, has just passed: others go first
         self.turns: dict[Bucket, int] = {}  # monotonic ns; when what waits here for that limit is judged again (`actions/holding.py`)
         self._last_turn = 0
+        self.forward: Callable[[Part], None] | None = None  # takes what goes on; None: nothing can wait, or the connection is over
 
     # ---- what a protocol says --------------------------------------------------------------------------------------
 
@@ -73,7 +75,8 @@ class Lines:
 
     def pass_on(self, part: Part) -> None:
         """`part` is the next of its line, if it has one, and goes on."""
-        raise NotImplementedError
+        assert self.forward is not None
+        self.forward(part)
 
     def next_due(self) -> int:
         """When `take_due` has something to give next."""

@@ -94,7 +94,9 @@ class ChannelCloses:
     def cross(self, channel: AmqpChannel) -> None:
         """The broker has closed `channel` at the same time: it gets its close-ok."""
         frame = method_frame(channel.number, CHANNEL_CLOSE_OK, b"")
-        self.held_parts.add_ready(Part(PLAIN, 0, frame, 0, len(frame)))  # on channel 0, where it waits for no channel
+        part = Part(PLAIN, 0, frame, 0, len(frame))  # on channel 0, where it waits for no channel
+        part.paid = True  # nor for what the client's connection.close waits for: what is held may go on the channel that this frees
+        self.held_parts.add_ready(part)
 
     def finish(self, channel: AmqpChannel) -> None:
         """The broker's close-ok has come: the client's next channel.open may go on."""

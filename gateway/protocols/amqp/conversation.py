@@ -43,6 +43,8 @@ from limiter.operations import PRODUCE
 class AmqpConversation(Conversation):
     """One AMQP client and its broker."""
 
+    __deletable__ = ("settling",)
+
     def __init__(self, context: ConversationContext) -> None:
         super().__init__(context)
         self.channels: dict[int, AmqpChannel] = {}
@@ -158,6 +160,7 @@ class AmqpConversation(Conversation):
         """What a client sends for its channels is not looked at before the broker has let it in: it costs nothing and names nothing."""
         stream = self.client_stream
         waits = (stream.waits_for_open and not self.handshake.opened) or (stream.waits_for_tune and not self.handshake.authenticated)
+        waits = waits and not self.broker_stream.methods.connection_closed  # the broker has refused: its close-ok is to reach it
         if waits != self.postpones_decoding:
             self.postpones_decoding = waits
             self.budget.blocking += 1 if waits else -1
@@ -184,7 +187,7 @@ class AmqpConversation(Conversation):
         if self.reports.sample == SAMPLED:
             self.reports.set_sample(self.settling.sampler.look())
         methods = stream.methods
-        if methods.closed or methods.crossed or methods.finished or methods.full != ROOM:
+        if methods.closed or methods.crossed or methods.finished or methods.full != ROOM or methods.connection_closed:
             self._end_channels(methods)
 
     def _report_busy(self) -> None:
@@ -349,11 +352,14 @@ class AmqpConversation(Conversation):
             self.deliveries.requeues.move()
 
     def ended(self) -> None:
-        self.deliveries.consumers.end()
+        super().ended()
+        self.deliveries.end()
         self.client_stream.methods.end()
         origin = self.client_stream.publishes.origin
         if origin is not None and not self._over:
             self.context.judge.release(origin)
+        if not self._over:
+            del self.settling
         self._over = True
 
     def describe(self) -> dict[str, Any]:

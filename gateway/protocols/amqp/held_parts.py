@@ -10,7 +10,6 @@ frame that flows through (`HeldBudget.frame_left`), nothing is let go: another c
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from gateway.pipeline.context import ConversationContext
@@ -55,7 +54,6 @@ class HeldParts(Lines):
         self.broker_stream = broker_stream
         self.channels = broker_stream.channels
         self.deliveries = broker_stream.deliveries
-        self.forward: Callable[[Part], None] | None = None  # `Settling.pass_on`
         self.dropped: list[AmqpChannel] = []  # channels of a client that is gone, whose operations were given up
         self.behind_close: list[Part] = []  # connection.close and what follows it, until `by_name` is empty
         self.opening = Line(0)  # a connection.open that waits
@@ -84,10 +82,6 @@ class HeldParts(Lines):
             return self.opening
         channel = self.channels.get(part.ordering_key)
         return None if channel is None or channel.settled_state != PASSING else channel.line
-
-    def pass_on(self, part: Part) -> None:
-        assert self.forward is not None
-        self.forward(part)
 
     def next_due(self) -> int:
         if self.failure is not None:

@@ -50,6 +50,8 @@ from limiter.topics import amqp_topic
 
 SMALL_BODY_BYTES: Final = 4096  # a publish with a body up to this size waits for it: a guess, a few dozen messages per read
 
+MAX_COPY_KEYS: Final = 256  # names of a publish that are told apart; 13,000 in one frame took the event loop for 0.4 s and more (2026-11)
+
 COMPILED: Final = build().kind == "compiled"  # else the dictionary of all keys is quicker than a hash of one's own
 
 MAX_BODY_BYTES: Final = 1 << 62  # what adds up without overflow when compiled; no broker takes more than 512 MiB
@@ -245,7 +247,9 @@ class Publishes:
         part.unanswered = channel.confirms is None
         header: i64 = pos + u32(data, pos + 3) + OVERHEAD
         if may_name_copies(data, header, stop):
-            part.copies = self._copies(origin, data, header, raw)
+            part.copies = self._copies(origin, data, header, raw, key)
+            if part.copies is not None:
+                self.room -= min(len(part.copies), MAX_COPY_KEYS)
         parts.append(part)
         channel.content_left = body_size
         channel.awaits = AWAITS_BODY if body_size else AWAITS_METHOD
@@ -276,18 +280,25 @@ class Publishes:
         data = part.data
         header: i64 = u32(data, 3) + OVERHEAD
         if origin is not None and may_name_copies(data, header, part.end):
-            part.copies = self._copies(origin, data, header, data[13 : header - 2])
+            raw = data[13 : header - 2]
+            part.copies = self._copies(origin, data, header, raw, origin.keys.get(raw) or self._new_key(origin, raw))
 
-    def _copies(self, origin: Origin, data: bytes, header: i64, raw: bytes) -> list[Key] | None:
-        """The keys of the copies that the header at `header` names, beside the publish's own, whose raw key is `raw`; None: none."""
+    def _copies(self, origin: Origin, data: bytes, header: i64, raw: bytes, own_key: Key) -> list[Key] | None:
+        """The keys of the copies that the header at `header` names, beside the publish's own, whose raw key is `raw`; None: none.
+
+        Of those beyond MAX_COPY_KEYS the new ones count for the publish's own topic.
+        """
         exchange = raw[: 1 + raw[0]]
         own = raw[len(exchange) + 1 :]
         keys: list[Key] = []
         for name in copies_named(data, header, header + 7 + u32(data, header + 3)):
-            if name != own:
-                of_copy = exchange + bytes((len(name),)) + name
-                key = origin.keys.get(of_copy)
-                keys.append(self._new_key(origin, of_copy) if key is None else key)
+            if name == own:
+                continue
+            of_copy = exchange + bytes((len(name),)) + name
+            key = origin.keys.get(of_copy)
+            if key is None:
+                key = self._new_key(origin, of_copy) if len(keys) < MAX_COPY_KEYS else own_key
+            keys.append(key)
         return keys or None
 
     def key_of(self, publish: bytes) -> Key | None:

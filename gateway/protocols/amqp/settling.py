@@ -217,7 +217,7 @@ class Settling:
             return
         if held_parts.by_name and method_of(part) == CONNECTION_CLOSE:
             self.deliveries.requeues.close_all()
-        if held_parts.behind_close or (held_parts.by_name and method_of(part) == CONNECTION_CLOSE):
+        if (held_parts.behind_close and not part.paid) or (held_parts.by_name and method_of(part) == CONNECTION_CLOSE):
             held_parts.hold_behind_close(part)
             return
         if part.kind == BODY:
@@ -231,7 +231,8 @@ class Settling:
         """`part` is the next of its channel and goes on, unless it continues what was refused."""
         if part.kind == REQUEST:
             confirms = channel.confirms
-            if self.deliveries.leaving.exclusive.gone and self.deliveries.leaving.exclusive.takes_publish(part.data, part.start):
+            exclusive = self.deliveries.leaving.exclusive
+            if exclusive.gone and part.copies is None and exclusive.takes_publish(part.data, part.start):
                 self._lose_with_queue(channel, part)
                 return
             if part.flight is not None:

@@ -140,6 +140,7 @@ class NameserverConversation(Conversation):
         return not self.pending_requests.open and self.answers.at_boundary()
 
     def ended(self) -> None:
+        super().ended()
         self.origins.release()
 
     def describe(self) -> dict[str, object]:

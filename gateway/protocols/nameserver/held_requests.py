@@ -41,8 +41,5 @@ class HeldRequests(Lines):
     def line_of(self, part: Part) -> Line | None:
         return self.by_name.get(part.key) if part.kind == REQUEST else None
 
-    def pass_on(self, part: Part) -> None:
-        self.forward(part)
-
     def may_page(self, part: Part) -> bool:
         return False

@@ -357,6 +357,7 @@ class RocketmqConversation(Conversation):
             self._reply(build_go_away([part.opaque]))
 
     def ended(self) -> None:
+        super().ended()
         self.frames.origins.release()
 
     def describe(self) -> dict[str, Any]:

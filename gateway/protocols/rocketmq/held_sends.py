@@ -57,9 +57,6 @@ class HeldSends(Lines):
             line.last_key = part.key
         return line
 
-    def pass_on(self, part: Part) -> None:
-        self.forward(part)
-
     def next_due(self) -> int:
         due = super().next_due()
         return due if self.budget.frame_left else min(due, self.polls.held.due_queue.next_due)

@@ -109,6 +109,13 @@ class Deliveries:
             return self.gets.ask(channel, arguments)
         return Part(PLAIN, channel.number, instead, 0, len(instead)) if instead else None
 
+    def end(self) -> None:
+        """The connection is over: its parts let go of each other."""
+        self.consumers.end()
+        self.consumers.windows = self.lot.windows = self.verdicts.windows = None
+        self.requeues.settle = self.requeues.forget = None
+        self.requests.wake = None
+
     def settle(self, method: int, channel: AmqpChannel, frame: bytes) -> bytes | None:
         """The client settles deliveries by `frame`, one of SETTLES: what goes to the broker in its place, b"" nothing; None: as it is."""
         settlements = channel.settlements

@@ -60,7 +60,11 @@ class ExclusiveQueues:
 
     def declare(self, arguments: bytes, declared: Declared) -> None:
         """The client declares a queue."""
-        if not is_exclusive(arguments) or len(self.declared) + len(self.unnamed) >= MAX_QUEUES:
+        if not is_exclusive(arguments):
+            if declared.name is not None and not is_passive(arguments):
+                self.declared.pop(declared.name, None)  # it was deleted meanwhile, and is another queue now
+            return
+        if len(self.declared) + len(self.unnamed) >= MAX_QUEUES:
             return
         if declared.name is None:
             self.unnamed.append(declared)

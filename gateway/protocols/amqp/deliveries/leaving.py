@@ -37,6 +37,7 @@ from gateway.protocols.amqp.frames import (
     BASIC_GET,
     BASIC_RECOVER,
     BASIC_RECOVER_ASYNC,
+    METHOD,
     OVERHEAD,
     QUEUE_DECLARE,
     method_frame,
@@ -119,7 +120,9 @@ class Leaving:
         at = start = part.start
         while at < part.end:
             stop = at + u32(data, at + 3) + OVERHEAD
-            if self._takes(u32(data, at + 7), data[at + 11 : stop - 1]):
+            if data[at] == METHOD and self._takes(
+                u32(data, at + 7), data[at + 11 : stop - 1]
+            ):  # publishes that the broker throws away follow
                 kept.append(data[start:at])
                 start = stop
             at = stop

@@ -446,3 +446,21 @@ def test_a_nack_that_must_wait_its_turn_is_no_reason_to_close() -> None:
     talk.wait(SECOND)
     assert "Channel.Close" not in names(talk.to_client)
     assert talk.conversation.budget.next_due == NEVER
+
+
+def test_the_brokers_close_ok_does_not_wait_for_what_the_clients_connection_close_waits_for() -> None:
+    """Else a channel.open goes before it, which costs the connection (504), and what other channels hold with it."""
+    slow = Rule("slow", Match(routing_key="slow"), limit=Limit(messages=Rate(1), messages_burst=1), action="delay", open_for_ns=0)
+    talk = talking(slow, replace(rule("close", messages=1, burst=1), match=Match(routing_key="orders")))
+    talk.client(amqp.publish(2, "slow") * 3 + amqp.publish(1, "orders") * 2)
+    talk.to_broker = b""
+    talk.client(CLOSE_OK + OPEN + amqp.method(0, commands.Connection.Close(200, "bye", 0, 0)))
+    talk.broker(BROKER_CLOSES)
+    talk.wait(0)
+    assert names(talk.to_broker) == ["Channel.CloseOk"]
+    talk.broker(CLOSE_OK)
+    for _ in range(4):
+        talk.wait(SECOND)
+    assert [name for name in amqp.names(talk.to_broker) if "Content" not in name] == [
+        "Channel.CloseOk", "Channel.Open", "Basic.Publish", "Basic.Publish", "Connection.Close",
+    ]  # fmt: skip

@@ -209,3 +209,14 @@ def test_bad_bytes_of_the_broker_end_the_connection_behind_what_passed_before() 
         talk.broker(amqp.deliver(1, b"whole") + b"\xff" * 20)
     assert amqp.names(raised.value.last_frames)[:3] == ["Basic.Deliver", "ContentHeader", "ContentBody"]
     assert closes(raised.value.last_frames)
+
+
+def test_a_client_that_hurries_and_is_refused_can_answer_the_close() -> None:
+    talk = Talk("amqp")
+    talk.client(amqp.greeting(channels=(1,)))
+    talk.broker(amqp.broker_start() + amqp.method(0, commands.Connection.Tune(2047, 131072, 60)))
+    assert conversation(talk).postpones_decoding, "channel.open waits for open-ok"
+    talk.broker(amqp.method(0, commands.Connection.Close(530, "NOT_ALLOWED - vhost nope not found", 10, 40)))
+    talk.to_broker = b""
+    talk.client(CLOSE_OK)
+    assert amqp.names(talk.to_broker) == ["Connection.CloseOk"]

@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands, header
 
+from gateway.pipeline.parts import Part
 from gateway.protocols.amqp.copies import copies_named, may_name_copies
 from gateway.protocols.amqp.frames import OVERHEAD
+from gateway.protocols.amqp.publishes import MAX_COPY_KEYS
 from gateway.waiting.disk.waiting_disk import WaitingDisk
 from limiter.limits import Limit, Rate
 from limiter.rules.rule import Match, Rule
@@ -212,3 +214,35 @@ def test_ten_thousand_names_cost_what_their_bytes_cost() -> None:
     finally:
         tracemalloc.stop()
     assert sum(admitted(talk).values()) == 11 * 10_001
+
+
+def test_of_very_many_names_the_new_ones_count_for_the_publishs_own_topic() -> None:
+    """Each would be a key and a bucket, in one turn of the event loop."""
+    talk = talking(rule(messages=10**6, burst=10**6))
+    talk.client(publish({"CC": ["known"]}))
+    before = len(admitted(talk))
+    talk.client(publish({"CC": [*(f"n{number}" for number in range(9_999)), "known"]}))
+    assert len(admitted(talk)) == before + MAX_COPY_KEYS
+    assert admitted(talk)["known"] == 2
+    assert sum(admitted(talk).values()) == 2 + 10_001
+
+
+def test_a_turn_makes_no_more_keys_of_copies_than_it_has_room_for() -> None:
+    talk = talking(rule(messages=10**6, burst=10**6))
+    parts: list[Part] = []
+    sent = publish({"CC": [f"n{number}" for number in range(200)]})
+    assert 2 * len(sent) < talk.conversation.decode(sent * 9, 0, 512, parts) <= 3 * len(sent)
+
+
+def test_of_a_client_that_is_gone_a_copy_goes_to_the_queue_that_stays() -> None:
+    talk = talking(rule("delay", messages=1, burst=1), confirms=())
+    talk.client(amqp.method(1, commands.Queue.Declare(queue="mine", exclusive=True)))
+    talk.broker(amqp.method(1, commands.Queue.DeclareOk("mine", 0, 0)))
+    talk.client(publish(None, "mine") * 2 + publish(None, "mine") + publish({"CC": ["audit"]}, "mine"))
+    talk.conversation.leave()
+    talk.conversation.client_gone = True
+    talk.to_broker = b""
+    talk.conversation.take_farewells(quiet=True)
+    for _ in range(9):
+        talk.wait(SECOND)
+    assert talk.to_broker == publish({"CC": ["audit"]}, "mine")

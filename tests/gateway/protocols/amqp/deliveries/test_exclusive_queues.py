@@ -117,3 +117,13 @@ def test_what_still_waits_for_one_of_them_goes_nowhere() -> None:
         (amqp.publish(1, "a", exchange="e"), False),
     ):  # fmt: skip
         assert found.takes_publish(b"before" + data, 6) == gone
+
+
+def test_a_name_that_is_declared_again_as_another_queue_is_none_of_them() -> None:
+    found = ExclusiveQueues()
+    found.declare(declaration("q"), Declared(b"q"))
+    found.declare(declaration("q", passive=True, exclusive=False), Declared(b"q"))
+    assert list(found.declared) == [b"q"]
+    found.declare(declaration("q", exclusive=False, durable=True), Declared(b"q"))
+    found.leave()
+    assert found.gone == set()

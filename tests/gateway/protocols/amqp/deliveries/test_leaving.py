@@ -57,3 +57,11 @@ def test_of_many_at_once_those_that_pass_keep_their_order() -> None:
     assert rest(*TAKES) is None
     mixed = [each for pair in zip(TAKES, [*PASSES, *PASSES], strict=False) for each in pair]
     assert rest(*mixed) == [each.name for each in [*PASSES, *PASSES][: len(TAKES)]]
+
+
+def test_what_the_broker_throws_away_is_no_method() -> None:
+    """On a channel that the broker has closed publishes pass as they are, their bodies too."""
+    for body in (b"", b"a", b"abc", amqp.method(1, TAKES[1])[7:-1]):
+        data = amqp.publish(1, "orders", body)
+        part = Part(PLAIN, 1, data, 0, len(data))
+        assert leaving().without_takes(part) is part
