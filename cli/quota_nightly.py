@@ -53,7 +53,7 @@ EXAMPLE: Final = (
 )  # fmt: skip
 @click.option("--no-return", is_flag=True, help="Never put the quotas before back.")
 @click.option("--max-would-refuse", type=click.FloatRange(0, 100), default=5.0, show_default=True, metavar="PERCENT",
-              help="Stop where such quotas refused more than this out of sample, and twice as much as yesterday's maximum.")  # fmt: skip
+              help="Stop where those in force refused more, and twice yesterday's maximum; not where tonight's do less.")  # fmt: skip
 @rail_options
 @click.option("--report", type=click.Path(path_type=Path), metavar="FILE", help="Also write the HTML report here.")
 @click.option("--allow-partial", is_flag=True, help="Compute although a gateway's log is missing; the others are scaled up.")

@@ -215,9 +215,11 @@ def _shared_pair(pair: Pair, share: float, least: int) -> Pair:
 
 
 def whole_snapshot(snapshots: Sequence[Snapshot]) -> Snapshot:
-    """What pools have in force together: the quota they were given shares of, or, where they disagree on it, the sum of their rates."""
+    """What pools have in force together: the quota they were given shares of, or, where they disagree on it, the sum of their rates.
+    Pools that have gone since took shares along: the quota of the topic is still the whole."""
     if len(snapshots) == 1:
-        return snapshots[0]
+        alone = snapshots[0]
+        return replace(alone, quotas=tuple(_whole([each], 1) if "whole" in each.evidence else each for each in alone.quotas))
     found: dict[tuple[str, str], list[Quota]] = {}
     for snapshot in snapshots:
         for quota in snapshot.quotas:
@@ -230,7 +232,7 @@ def _whole(parts: list[Quota], pools: int) -> Quota:
     evidence = {name: value for name, value in parts[0].evidence.items() if name not in {"share", "whole", "pools"}}
     told = parts[0].evidence.get("whole")
     agreed = (
-        len(parts) == (parts[0].evidence.get("pools") or pools)
+        len(parts) == min(int(_number(parts[0].evidence.get("pools"))) or pools, pools)
         and isinstance(told, dict)
         and all(part.evidence.get("whole") == told for part in parts)
     )

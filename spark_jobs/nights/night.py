@@ -248,7 +248,7 @@ class Nightly:
             self._tell(sentence)
         days, self._judged = self._judge(found.publish)
         self._tell(self._judged)
-        faults = backtest_fault(snapshot, options.max_would_refuse), candidate_fault(days, found.publish, options)
+        faults = backtest_fault(snapshot, options.max_would_refuse, days), candidate_fault(days, found.publish, options)
         stops = [*found.tripped, *filter(None, faults)]
         parts = shared(found.publish, self._pools, nights.manifest(options.date).get("gateways") or ())
         to_publish = [(gateway, part) for group, part in zip(self._pools, parts, strict=True) for gateway in group]
@@ -360,14 +360,18 @@ def promised_ppm(snapshot: Snapshot) -> int:
     return max(target, round(refused / offered * MILLION)) if offered >= MIN_OFFERED else target
 
 
-def backtest_fault(snapshot: Snapshot, most: float) -> str:
-    """Why the quick backtest does not let it pass, or "": refused out of sample over seven nights, beside yesterday's maximum."""
+def backtest_fault(snapshot: Snapshot, most: float, days: Sequence[Judged]) -> str:
+    """Why the quick backtest does not let it pass, or "": what was in force over seven nights refused too much, out of sample and beside
+    yesterday's maximum. Where tonight's quotas would have refused no more of the judged `days` they pass: they are the way out."""
     offered, refused, simple = pooled(snapshot)
     if offered < MIN_OFFERED or refused <= most * offered or refused <= WORSE_THAN_SIMPLE * simple:
         return ""
+    live = [day.live for day in days if day.live is not None]
+    if days and len(live) == len(days) and sum(day.refused for day in days) <= sum(live):
+        return ""
     return (
-        f"the quick backtest: such quotas refused {refused / offered:.2%} of the messages of the last seven nights, more than {most:.2%}, "
-        f"and yesterday's maximum {simple / offered:.2%}"
+        f"the quick backtest: the quotas in force refused {refused / offered:.2%} of the messages of the last seven nights, more than "
+        f"{most:.2%}, and yesterday's maximum {simple / offered:.2%}; tonight's are not known to refuse less"
     )
 
 

@@ -284,6 +284,19 @@ def test_gateways_that_limit_alone_share_by_demand_and_those_of_a_fleet_do_not(m
     assert [night.live(at) for at in range(3)] == [{"orders": 154}, {"orders": 154}, {"orders": 46}]
 
 
+def test_the_quota_of_a_topic_stays_whole_where_a_gateway_goes() -> None:
+    """The one that was left climbed from its share of 5 % by its rail, night by night."""
+    groups: list[Any] = [[SimpleNamespace(name=name)] for name in ("one", "two", "three")]
+    quota = Quota("rocketmq", "orders", (100.0, 1000), (1e6, 10_000_000), {"gateways": {"one": 0.9, "two": 0.05, "three": 0.05}})
+    parts = shared(replace(snapshot(0), quotas=(quota,)), groups)
+    assert parts[2].quotas[0].messages != quota.messages
+    for left in (parts[1:], parts[2:]):
+        [whole] = whole_snapshot(left).quotas
+        assert (whole.messages, whole.bytes, whole.evidence) == (quota.messages, quota.bytes, quota.evidence)
+    [alone] = shared(replace(snapshot(0), quotas=(quota,)), groups[:1])
+    assert whole_snapshot([alone]) == alone
+
+
 def test_a_gateway_that_the_log_has_not_seen_gets_an_equal_share(make: Any) -> None:
     night = make("one", "two", "new")
     night.evidence = {"gateways": {"one": 0.75, "two": 0.25}}
@@ -586,6 +599,21 @@ def test_quotas_that_did_badly_out_of_sample_are_not_published(make: Any, refuse
     ended, said = night.run()
     assert (ended, bool(night.live())) == (code, code == 0)
     assert ("the quick backtest" in said) is (code == 3)
+
+
+@pytest.mark.parametrize(("live", "rate", "code"), [(20, 40, 0), (60, 60, 0), (60, 40, 3)])
+def test_quotas_that_refuse_less_than_those_that_did_badly_are_published(make: Any, live: float, rate: float, code: int) -> None:
+    """The bad days of what is in force stopped the nights that would have raised it, for ever."""
+    night = make()
+    night.manifests, night.rates = False, {"orders": live}
+    assert night.run(date="2026-11-17")[0] == 0
+    for day in ("18", "19", "20"):
+        keep_day(night.folder / "state", f"2026-11-{day}", {"orders": 100}, gateways=night.in_log)
+    night.rates = {"orders": rate}
+    night.evidence = {"nights7": {"offered": 10_000, "refused": 6000, "yesterday_max": {"refused": 0}}}
+    ended, said = night.run()
+    assert (ended, night.live()) == (code, {"orders": rate if code == 0 else live}), said
+    assert ("the quotas in force refused 60.00%" in said) is (code == 3)
 
 
 @pytest.mark.parametrize(
