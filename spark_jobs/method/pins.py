@@ -13,6 +13,7 @@ from datetime import date as calendar_date
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from limiter.protocols import PROTOCOL_NAMES
+from limiter.topics import parse_topic
 
 if TYPE_CHECKING:
     from spark_jobs.parameters import Parameters
@@ -29,7 +30,7 @@ class Pin(NamedTuple):
     """`messages` and `bytes`: (rate per second, burst), or None to leave the dimension as computed."""
 
     protocol: str
-    topic: str
+    topic: str  # as the log writes it
     messages: tuple[float, int] | None
     bytes: tuple[float, int] | None
     reason: str
@@ -107,6 +108,10 @@ def _pin(entry: object, place: str) -> Pin:
         raise ValueError(f"{place}.protocol: {protocol!r} is unknown; known: {', '.join(PROTOCOL_NAMES)}")
     if not isinstance(topic, str) or not topic:
         raise ValueError(f"{place}.topic: {topic!r} must be a text that is not empty")
+    try:
+        topic = parse_topic(protocol, topic).text()  # however it was written: one topic, one quota
+    except ValueError as error:
+        raise ValueError(f"{place}.topic: {error}") from None
     messages = _limit(entry, "messages", "burst", place, least=3)
     octets = _limit(entry, "bytes", "byte_burst", place, least=1)
     if messages is None and octets is None:

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from limiter.quota_snapshot import JSON, MAX_PER_SECOND, Quota, Snapshot
+from limiter.topics import parse_topic
 from spark_jobs.method.decide import Decided
 from spark_jobs.method.history import History
 from spark_jobs.method.memory import Floats, Ints, Memory, greatest, mean_of
@@ -64,7 +65,8 @@ def quotas_of(
 
 
 def kept(previous: Snapshot, known: set[tuple[str, str]], remember_days: int) -> list[Quota]:
-    """Quotas of topics that no remembered day has seen: as they are, marked; deleting one is an operator's choice."""
+    """Quotas of topics that no remembered day has seen: as they are, marked; deleting one is an operator's choice. A known topic that is
+    only written otherwise there has its quota already."""
     note: JSON = f"kept: not seen for {remember_days} days; delete it by hand if the topic is gone"
     return [
         Quota(
@@ -75,7 +77,7 @@ def kept(previous: Snapshot, known: set[tuple[str, str]], remember_days: int) ->
             {**each.evidence, "status": "kept", "reason": note, "would_refuse": None, "week_ago": None},
         )
         for each in previous.quotas
-        if (each.protocol, each.topic) not in known
+        if (each.protocol, each.topic) not in known and (each.protocol, parse_topic(each.protocol, each.topic).text()) not in known
     ]
 
 

@@ -25,6 +25,13 @@ def test_the_documented_example() -> None:
     assert read_pins(b"") == read_pins(b"pins:") == read_pins(b"pins: []") == []
 
 
+@pytest.mark.parametrize("written", ["%2F/orders/a%3Ab%20c", "%2F/orders/a:b c", "%2f/%6Frders/a%3ab%20c"])
+def test_a_topic_is_pinned_however_it_is_written(written: str) -> None:
+    """`:` and a blank made a second quota of the topic; the alphabet decided which of the two held."""
+    [pin] = read_pins(f"pins: [{{protocol: amqp, topic: '{written}', messages: 7/s}}]".encode())
+    assert pin.topic == "%2F/orders/a%3Ab%20c"
+
+
 @in_one_loop
 @pytest.mark.parametrize(
     ("text", "complaint"),
@@ -40,6 +47,11 @@ def test_the_documented_example() -> None:
         ("pins: [{protocol: rocketmq, topic: t, messages: 5/s, rate: 3}]", "pins[0].rate is unknown"),
         ("pins: [{protocol: kafka, topic: t, messages: 5/s}]", "pins[0].protocol: 'kafka' is unknown; known: amqp, rocketmq"),
         ("pins: [{protocol: rocketmq, topic: '', messages: 5/s}]", "pins[0].topic"),
+        ("pins: [{protocol: amqp, topic: orders, messages: 5/s}]", "pins[0].topic: 'orders': a topic of AMQP is vhost/exchange/"),
+        (
+            "pins: [{protocol: amqp, topic: '%2F/x/a b', messages: 5/s}, {protocol: amqp, topic: '%2F/x/a%20b', bytes: 5/s}]",
+            "is pinned twice",
+        ),
         ("pins: [{protocol: rocketmq, topic: t}]", "pins[0] pins nothing"),
         ("pins: [{protocol: rocketmq, topic: t, burst: 5, bytes: 1/s}]", "pins[0].burst is given without messages"),
         ("pins: [{protocol: rocketmq, topic: t, messages: 500}]", "'500' is not a rate like 500/s"),

@@ -15,7 +15,7 @@ from spark_jobs.method.memory import Memory
 from spark_jobs.method.outcomes import OUTCOMES
 from spark_jobs.method.peakiness import Shape
 from spark_jobs.method.pins import Pin
-from spark_jobs.method.quotas import Told, published_rate, quotas_of
+from spark_jobs.method.quotas import Told, kept, published_rate, quotas_of
 from spark_jobs.parameters import Parameters
 from support.quota_weeks.memories import memory_of
 
@@ -176,6 +176,11 @@ def test_what_no_remembered_day_has_seen_is_kept_once_and_marked() -> None:
         "reason": "kept: not seen for 60 days; delete it by hand if the topic is gone",
     }  # fmt: skip
     assert (found["t0"].messages, found["pinned"].messages) == ((40, 400), (7, 80))
+
+
+def test_a_known_topic_that_is_written_otherwise_in_the_quotas_before_is_not_kept_beside_itself() -> None:
+    before = Snapshot("", "", quotas=tuple(Quota("amqp", f"%2F/x/{key}", (5.0, 50)) for key in ("a:b", "c")))
+    assert [each.topic for each in kept(before, {("amqp", "%2F/x/a%3Ab")}, 60)] == ["%2F/x/c"]
 
 
 def test_the_evidence_has_the_figures_that_a_person_reads() -> None:
