@@ -12,6 +12,7 @@ visible until the caller publishes the manifest (`state.State.publish`).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -134,6 +135,7 @@ def _learned(
     if task.tolerance.allow_partial:
         missing |= completeness.still_missing(manifest.gateways, before)
     else:
+        completeness.refuse_early_end(manifest.gateways, day, time.time())
         completeness.refuse_missing(expected, day.date)
     staged = state.stage(day.date)
     write(completeness.observed(counts.gateways, day), staged)

@@ -5,7 +5,8 @@ The worker has `sluice` on its PATH and Java 17. It takes from its environment:
     SLUICE_QUOTAS_LOG, SLUICE_QUOTAS_STATE     where log and daily states are; folders or URLs
     SLUICE_GATEWAYS, SLUICE_TOKEN_FILE         admin APIs to publish at, and the token for them
 
-No date is given: the command takes yesterday, and makes up for days it has missed. So `catchup` is off, and one run is active at a time.
+At 00:40 UTC, when a log that is shipped is there. No date is given: the command takes yesterday, and makes up for days it has missed. So
+`catchup` is off, and one run is active at a time.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ except ImportError:  # Airflow 2
 FINAL = {2: "wrong usage", 3: "stopped by a rail or the backtest", 5: "insufficient input"}  # trying again does not mend these
 
 
-@dag(schedule="20 0 * * *", start_date=datetime(2026, 1, 1, tzinfo=UTC), catchup=False, max_active_runs=1, tags=["sluice"])
+@dag(schedule="40 0 * * *", start_date=datetime(2026, 1, 1, tzinfo=UTC), catchup=False, max_active_runs=1, tags=["sluice"])
 def sluice_quotas() -> None:
     @task(retries=3, retry_delay=timedelta(minutes=30), execution_timeout=timedelta(hours=6))
     def nightly() -> None:

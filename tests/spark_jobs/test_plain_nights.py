@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -138,6 +139,18 @@ def test_what_is_not_plain_is_left_to_spark(tmp_path: Path, spoil: Spoil, said: 
     files = files_of(Location.of("log", tmp_path), Day(DATES[0]).partitions, LocalStorage())
     with pytest.raises(NeedsSparkError, match=said):
         plain_day(files, Day(DATES[0]))
+
+
+def test_a_day_that_is_just_over_and_without_its_end_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "log", DATES[0])
+    monkeypatch.setattr("spark_jobs.day.time", SimpleNamespace(time=lambda: Day(DATES[0]).end + 600))
+    night = (tmp_path / "log", DATES[0], tmp_path / "state", tmp_path / "quotas.json")
+    assert compute(*night) == 5
+    assert "2026-11-18: the log ends at 2026-11-18 01:00:59 UTC" in capsys.readouterr().err
+    assert not list((tmp_path / "state").glob("dt=*"))
+    assert compute(*night, allow_partial=True) == 0
 
 
 def test_strays_and_lines_of_the_day_beside_it_are_counted_and_left_out(tmp_path: Path) -> None:

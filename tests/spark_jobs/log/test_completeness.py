@@ -9,7 +9,18 @@ import pytest
 
 from spark_jobs.days import Day
 from spark_jobs.errors import InsufficientInputError
-from spark_jobs.log.completeness import by_hour, ended, facts, missing, observed, refuse_missing, still_missing
+from spark_jobs.log.completeness import (
+    MAX_SILENCE_S,
+    MAY_COME_S,
+    by_hour,
+    ended,
+    facts,
+    missing,
+    observed,
+    refuse_early_end,
+    refuse_missing,
+    still_missing,
+)  # fmt: skip
 from spark_jobs.log.sequence import GatewayCount
 from spark_jobs.state.manifest import Manifest
 
@@ -85,3 +96,19 @@ def test_a_gateway_whose_log_ended_before_midnight_is_named_once_it_is_absent() 
     assert said.startswith("the log of gateway stopped ended 2026-11-19 23:49:59 UTC, and it is not expected any more")
     assert missing({"back": {}, "whole": {"seconds": 86_400}}, TODAY, known) == {}
     assert ended({}, None) == []
+
+
+def test_a_day_whose_last_hour_is_not_shipped_yet_is_refused_for_some_hours() -> None:
+    """23 hours passed as a complete day, each night: a batch at 23:00 UTC was never learned."""
+    short = {"a": {"last": TODAY.end - 3601}, "b": {"last": TODAY.start}}
+    with pytest.raises(InsufficientInputError, match=r"the log ends at 2026-11-20 22:59:59 UTC, .* --allow-partial"):
+        refuse_early_end(short, TODAY, TODAY.end + 600)
+    for now in (TODAY.end - 1800, TODAY.end + MAY_COME_S):  # the day is not over, or nothing is to come
+        refuse_early_end(short, TODAY, now)
+    refuse_early_end({**short, "c": {"last": TODAY.end - MAX_SILENCE_S}}, TODAY, TODAY.end + 600)
+
+
+def test_gateways_are_expected_where_all_their_logs_ended_an_hour_early() -> None:
+    known = manifest({"a": (0, 82_800), "b": (0, 82_800), "stopped": (0, 40_000)})
+    assert missing({"a": {"seconds": 82_800}}, TODAY, known) == {"b": (0, 82_800)}
+    assert ["stopped" in said for said in ended({"a": {}}, known)] == [True]
