@@ -6,6 +6,7 @@ A log that is read elsewhere was shipped, and is deleted at its source once it w
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 from common.log_files.marks import COUNTED
 from spark_jobs.storage.local import LocalStorage
@@ -26,3 +27,10 @@ def mark_counted(log: Location, date: str, start: int, end: int) -> str:
         kept = f"gateways there keep it for longer; let this user write to {COUNTED}/"
         return f"cannot note in {log.shown} that {date} is counted: {error}; {kept}"
     return ""
+
+
+def unmark_counted(log: Location, date: str) -> None:
+    """The day is to be counted again."""
+    if log.is_local:
+        with suppress(OSError):
+            LocalStorage().remove(log.child(COUNTED, f"dt={date}.json"))

@@ -86,10 +86,13 @@ class Nights:
         """What was published, by the gateways' addresses under `gateways`; {} where nothing was."""
         return self.json(date, APPLIED)
 
-    def forget(self, date: str) -> None:
-        """Let the night be computed and published anew; what was live before it stays known."""
+    def forget(self, date: str, *, state: bool = False) -> None:
+        """Let the night be computed and published anew; what was live before it stays known. `state`: the day is forgotten, too, so the
+        next night computes it as one it has missed."""
         for name in (QUOTAS, PLAN, APPLIED):
             self._storage.remove(self.file(date, name))
+        if state:
+            self._storage.remove(self._state.child(f"dt={date}", "manifest.json"))
 
     def passed_trial(self, urls: Iterable[str]) -> int:
         """The shadow nights that the quotas of all these gateways have passed; 0 where one of them has finished no trial."""

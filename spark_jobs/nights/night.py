@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from common.failures import CONFLICT, FAILED, INTERRUPTED, NOT_AUTHORISED, UNREACHABLE, USAGE, Failure
 from common.figures import pluralise
 from limiter.quota_snapshot import Snapshot
+from spark_jobs.log.counted import unmark_counted
 from spark_jobs.nights.files import APPLIED, BEGUN, PLAN, PREVIOUS, QUOTAS, REPORT, Nights, days_of_log, missed_days
 from spark_jobs.nights.gateways import ENFORCE, SHADOW, Gateway, Publication, pools, shared, whole_snapshot
 from spark_jobs.nights.plan import QuotaPlan, held_text, plan
@@ -150,7 +151,8 @@ class Nightly:
                 raise Failure(FAILED, f"{nights.file(date, QUOTAS).shown} was not written; nothing was published")
         missing = self._missing_gateways()
         if missing and not self._options.allow_partial:
-            nights.forget(date)  # with the log that is missing it is another night
+            nights.forget(date, state=True)  # with the log that is missing it is another night, tomorrow as well
+            unmark_counted(self._options.log, date)
             why = f"the log of {date} has nothing of {', '.join(missing)}, which ran all day; ship it, or --allow-partial"
             return self._end(INSUFFICIENT, plan(self._before, snapshot, None), f"nothing was published: {why}")
         return self._publish(snapshot)
@@ -249,7 +251,7 @@ class Nightly:
         days, self._judged = self._judge(found.publish)
         self._tell(self._judged)
         faults = backtest_fault(snapshot, options.max_would_refuse, days), candidate_fault(days, found.publish, options)
-        stops = [*found.tripped, *filter(None, faults)]
+        stops = [*found.tripped, *filter(None, (self._newer_in_force(), *faults))]
         parts = shared(found.publish, self._pools, nights.manifest(options.date).get("gateways") or ())
         to_publish = [(gateway, part) for group, part in zip(self._pools, parts, strict=True) for gateway in group]
         wanted = {gateway.url: part.sha256() for gateway, part in to_publish}
@@ -271,6 +273,13 @@ class Nightly:
             f"{pluralise(len(found.publish.quotas), 'quota')} of {options.date}, {len(found.differences)} changed, {len(found.held)} held"
         )
         return self._end(DONE, found, f"{changes}: {said} at {pluralise(len(self._gateways), 'gateway')}")
+
+    def _newer_in_force(self) -> str:
+        """Why a night of the past is computed and not published, or ""."""
+        newest = max(str((gateway.record(ENFORCE) or {}).get("date") or "") for gateway in self._gateways)
+        if self._options.again or newest <= self._options.date:
+            return ""
+        return f"the quotas of {newest} are in force, and those of {self._options.date} are older; --again publishes them"
 
     def _judge(self, publish: Snapshot) -> tuple[list[Judged], str]:
         """Tonight's quotas on the last days that the state knows, and that in words. A state that cannot be read stops nothing here."""

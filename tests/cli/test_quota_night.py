@@ -64,7 +64,7 @@ class Night:
             Quota("rocketmq", topic, (rate, int(rate) or 1), (rate * 1000, 5000), self.evidence) for topic, rate in self.rates.items()
         )
         Path(output).parent.mkdir(parents=True, exist_ok=True)
-        Path(output).write_bytes(dump(Snapshot(f"{date}T23:59:00Z", "1", parameters=self.parameters, quotas=found)))
+        Path(output).write_bytes(dump(Snapshot(f"{date}T23:59:00Z", "1", parameters=self.parameters, quotas=found, date=date)))
         if self.after_computing:
             self.after_computing()
         return 0
@@ -499,6 +499,33 @@ def test_a_gateway_whose_log_is_missing_ends_the_night_with_5(make: Any) -> None
     night.in_log["two"] = {}
     assert night.run()[0] == 0, "its log was shipped"
     assert night.computed == [DATE, DATE]
+
+
+def test_the_day_of_a_night_that_ended_with_5_is_computed_by_the_next_night(make: Any) -> None:
+    """Its state lacked a gateway, and counted for 60 days as if it did not: the log that was shipped in the morning was never read."""
+    night = make("one", "two")
+    for day in (DATE, "2026-11-21"):
+        (night.folder / "log" / f"dt={day}").mkdir(parents=True)
+    mark = night.folder / "log" / "counted" / f"dt={DATE}.json"
+    mark.parent.mkdir()
+    mark.write_text("{}")
+    del night.in_log["two"]
+    assert night.run()[0] == 5
+    assert not mark.exists()
+    night.in_log["two"] = {}
+    code, said = night.run(date="2026-11-21")
+    assert (code, night.computed) == (0, [DATE, DATE, "2026-11-21"]), said
+
+
+def test_a_night_of_the_past_is_computed_and_not_published_over_a_newer_one(make: Any) -> None:
+    night = make()
+    night.run(date="2026-11-21")
+    night.rates = {"orders": 60}
+    code, said = night.run()
+    assert (code, night.live(), night.computed) == (3, {"orders": 100}, ["2026-11-21", DATE])
+    assert "the quotas of 2026-11-21 are in force, and those of 2026-11-20 are older; --again publishes them" in said
+    assert night.run("--again")[0] == 0
+    assert night.live() == {"orders": 60}
 
 
 def test_a_night_run_again_with_other_options_is_computed_again(make: Any) -> None:
