@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from spark_jobs.errors import InsufficientInputError
 from spark_jobs.state.manifest import Manifest
+from spark_jobs.storage.local import sync_below
 from spark_jobs.storage.location import Location
 from spark_jobs.storage.storage import Storage
 
@@ -87,7 +88,10 @@ class State:
             return None
 
     def publish(self, manifest: Manifest) -> None:
-        """Make the staged data of `manifest` the state of its day, then remove what it replaces."""
+        """Make the staged data of `manifest` the state of its day, then remove what it replaces. On this machine the data is on the disk
+        before: a power cut must not leave a manifest of files that are empty."""
+        if self.root.is_local:
+            sync_below(self.data(manifest).local)
         self.storage.write(self.folder(manifest.date).child(MANIFEST), manifest.dump())
         self._sweep(manifest.date, manifest.data)
 

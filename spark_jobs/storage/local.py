@@ -96,3 +96,12 @@ def write_durably(path: Path, data: bytes) -> None:
     finally:
         partial.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+def sync_below(folder: Path) -> None:
+    """See all files below `folder`, and their names, on the disk."""
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with (Path(path) / name).open("rb") as file:
+                os.fsync(file.fileno())
+        sync_folder(Path(path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,6 +48,22 @@ def test_a_day_is_what_its_manifest_names_and_earlier_data_goes(state: State) ->
     assert found == manifest(DATE, staged.name)
     assert state.data(found) == staged
     assert data_folders(state) == [staged.name]
+
+
+def test_the_data_is_on_the_disk_before_the_manifest_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = State(Location.of("state", tmp_path), LocalStorage())
+    staged = fill(state, state.stage(DATE))
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(handle: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{handle}").readlink().name)
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    state.publish(manifest(DATE, staged.name))
+    at = [synced.index(name) for name in ("part-0.parquet", "topics", staged.name)]
+    assert max(at) < next(at for at, name in enumerate(synced) if name.startswith(".manifest.json"))
 
 
 def test_a_run_that_died_leaves_the_old_day_and_is_swept_by_the_next(state: State) -> None:
