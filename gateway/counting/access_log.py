@@ -263,6 +263,7 @@ class LogWriter(threading.Thread):
         try:
             self._close()
         except OSError:
+            self.failed_writes += 1
             self._abandon()
 
     def _write(self, second: Second) -> None:
@@ -308,19 +309,21 @@ class LogWriter(threading.Thread):
         self._path = None
 
     def _abandon(self) -> None:
-        """After a failed write: leave the file as it is (its last line may be torn) and begin a new one next time."""
-        if self._file is not None:
-            try:
+        """After a failed write: leave the file as it is (its last line may be torn) and begin a new one next time. A file without a whole
+        line goes: a disk that takes no write for a day would have one for each second."""
+        if self._file is not None and self._path is not None:
+            with suppress(OSError):
                 self._file.close()
-            except OSError:
-                self.failed_writes += 1
+            if self._size == 0:
+                with suppress(OSError):
+                    self._path.unlink()
         self._file = None
         self._path = None
 
     def close_leftovers(self) -> None:
         """Files an earlier run of this gateway left open: give them their final names."""
         gateway = self.stem.rpartition("-")[0]
-        ours = re.compile(re.escape(gateway) + r"-[0-9a-z]+-\d{6}\.jsonl\.open")  # not those of "orders-2" when we are "orders"
+        ours = re.compile(re.escape(gateway) + r"-[0-9a-z]+-\d{6,}\.jsonl\.open")  # not those of "orders-2" when we are "orders"
         for path in self.directory.glob("dt=*/hr=*/*.jsonl.open"):
             if ours.fullmatch(path.name) and not path.name.startswith(self.stem):
                 try:

@@ -234,9 +234,12 @@ def test_files_that_a_crash_left_open_are_closed_at_the_next_start_of_the_same_g
     folder = tmp_path / "dt=2026-11-21/hr=11"
     folder.mkdir(parents=True)
     (folder / "orders-sidecar-dead-000003.jsonl.open").write_text("{}\n")
+    (folder / "orders-sidecar-dead-1000000.jsonl.open").write_text("{}\n")
     (folder / "orders-sidecar-2-beef-000000.jsonl.open").write_text("{}\n")  # another gateway, still writing
     stop(open_log(tmp_path), NOON)
-    assert sorted(path.name for path in folder.iterdir()) == ["orders-sidecar-2-beef-000000.jsonl.open", "orders-sidecar-dead-000003.jsonl"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "orders-sidecar-2-beef-000000.jsonl.open", "orders-sidecar-dead-000003.jsonl", "orders-sidecar-dead-1000000.jsonl",
+    ]  # fmt: skip
 
 
 def test_a_file_that_was_closed_by_others_costs_no_line(tmp_path: Path) -> None:
@@ -447,6 +450,27 @@ def test_a_failed_write_is_counted_reported_and_does_not_end_the_writer(tmp_path
     assert log.failed_writes == 1
     assert "access_log: off" in reports[0]
     assert [line["ts"] for line in lines(blocked)] == [NOON + 1]
+
+
+def test_a_disk_that_takes_no_write_is_left_without_empty_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quota of the disk that is full lets files be made, and was left one open file for each second; each failure counted twice."""
+    real = os.fdopen
+
+    def full(handle: int, mode: str) -> Any:
+        os.close(handle)
+        return real(os.open("/dev/full", os.O_WRONLY), mode)
+
+    monkeypatch.setattr("gateway.counting.access_log.os.fdopen", full)
+    log = open_log(tmp_path)
+    for second in range(NOON, NOON + 3):
+        log.close_second(second)
+        while log.failed_writes <= second - NOON:
+            pass
+    monkeypatch.setattr("gateway.counting.access_log.os.fdopen", real)
+    stop(log, NOON + 3)
+    assert [line["ts"] for line in lines(tmp_path)] == [NOON + 3]
+    assert log.failed_writes == 3
+    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 1
 
 
 @pytest.mark.parametrize(("name", "safe"), [("orders-sidecar", "orders-sidecar"), ("a/b c", "a_b_c"), ("", "sluice")])
