@@ -44,6 +44,7 @@ class Judged(NamedTuple):
     offered: float
     refused: float
     live: float | None  # None: nothing is live
+    with_pins: float  # share of all, also of topics that are pinned, that tonight's quotas would have refused
 
     @property
     def share(self) -> float:
@@ -65,12 +66,14 @@ def judged_days(state: State, snapshot: Snapshot, live: Snapshot, day: Day, spar
 
 def judged_day(date: str, rows: pa.Table, snapshot: Snapshot, live: Snapshot) -> Judged:
     """From the rows of one day's table `topics`."""
-    keys = [(quota.protocol, quota.topic) for quota in snapshot.quotas if quota.evidence.get("status") != "pinned"]
+    keys = [(quota.protocol, quota.topic) for quota in snapshot.quotas]
+    own = np.array([quota.evidence.get("status") != "pinned" for quota in snapshot.quotas], np.bool_)
     surfaces = surfaces_of(rows.filter(pc.equal(rows["dimension"], "messages")), "messages", keys)
     new, old = in_force(snapshot, "messages", keys), in_force(live, "messages", keys)
+    offered, refused = np.where(np.isnan(new[0]), 0.0, surfaces.total), surfaces.lost(*new)
     return Judged(
-        date, float(surfaces.total[~np.isnan(new[0])].sum()), _lost(surfaces.lost(*new)),
-        _lost(surfaces.lost(*old)) if live.quotas else None,
+        date, float(offered[own].sum()), _lost(refused[own]), _lost(surfaces.lost(*old)[own]) if live.quotas else None,
+        _lost(refused) / max(float(offered.sum()), 1.0),
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from common.failures import CONFLICT, FAILED, INTERRUPTED, NOT_AUTHORISED, UNREACHABLE, USAGE, Failure
 from common.figures import pluralise
-from limiter.quota_snapshot import Snapshot
+from limiter.quota_snapshot import Quota, Snapshot
 from spark_jobs.log.counted import unmark_counted
 from spark_jobs.nights.files import APPLIED, BEGUN, PLAN, PREVIOUS, QUOTAS, REPORT, Nights, days_of_log, missed_days
 from spark_jobs.nights.gateways import ENFORCE, SHADOW, Gateway, Publication, pools, shared, whole_snapshot
@@ -242,7 +242,6 @@ class Nightly:
 
     def _publish(self, snapshot: Snapshot) -> Result:
         options, nights = self._options, self._nights
-        promised = promised_ppm(snapshot)
         found = plan(self._before, snapshot, options.rails)
         for held in found.held:
             self._tell(f"held: {held_text(held)}")
@@ -250,6 +249,7 @@ class Nightly:
             self._tell(sentence)
         days, self._judged = self._judge(found.publish)
         self._tell(self._judged)
+        promised = max(promised_ppm(snapshot), lowered_ppm(found.publish, days))
         faults = backtest_fault(snapshot, options.max_would_refuse, days), candidate_fault(days, found.publish, options)
         stops = [*found.tripped, *filter(None, (self._newer_in_force(), *faults))]
         parts = shared(found.publish, self._pools, nights.manifest(options.date).get("gateways") or ())
@@ -365,14 +365,17 @@ def promised_ppm(snapshot: Snapshot) -> int:
     night = getattr(snapshot, "night", None)
     target = night.get("target_refused_ppm") if isinstance(night, dict) else None
     target = target if isinstance(target, int) else int(snapshot.parameters.get("target_refused_ppm") or 1000)  # type: ignore[arg-type]
-    offered, refused, _ = pooled(snapshot)
+    offered, refused, _ = pooled(snapshot.quotas)
     return max(target, round(refused / offered * MILLION)) if offered >= MIN_OFFERED else target
 
 
 def backtest_fault(snapshot: Snapshot, most: float, days: Sequence[Judged]) -> str:
     """Why the quick backtest does not let it pass, or "": what was in force over seven nights refused too much, out of sample and beside
-    yesterday's maximum. Where tonight's quotas would have refused no more of the judged `days` they pass: they are the way out."""
-    offered, refused, simple = pooled(snapshot)
+    yesterday's maximum. Where tonight's quotas would have refused no more of the judged `days` they pass: they are the way out. What
+    somebody has lowered by a capacity, a ceiling or a pin stops nothing."""
+    if is_lowered(snapshot):
+        return ""
+    offered, refused, simple = pooled([quota for quota in snapshot.quotas if not is_pinned(quota)])
     if offered < MIN_OFFERED or refused <= most * offered or refused <= WORSE_THAN_SIMPLE * simple:
         return ""
     live = [day.live for day in days if day.live is not None]
@@ -390,7 +393,7 @@ def candidate_fault(days: Sequence[Judged], publish: Snapshot, options: Options)
     from spark_jobs.backtest.candidate import of_its_kind
     from spark_jobs.days import Day
 
-    if any(publish.parameters.get(name) for name in ("capacity_messages", "ceiling_messages")):
+    if is_lowered(publish):
         return ""
     known = of_its_kind([day for day in days if day.offered >= MIN_OFFERED], Day(options.date, options.zone).before(-1).date)
     if not known or not all(
@@ -405,10 +408,27 @@ def candidate_fault(days: Sequence[Judged], publish: Snapshot, options: Options)
     )
 
 
-def pooled(snapshot: Snapshot) -> tuple[float, float, float]:
-    """Over all topics and the last seven nights, out of sample: messages offered, refused, and refused by yesterday's maximum."""
+def lowered_ppm(publish: Snapshot, days: Sequence[Judged]) -> int:
+    """What tonight's quotas would have refused of the judged days, per million, where a person has lowered them: that much is promised, or
+    the gateway would take back what was asked for. 0 where nobody has."""
+    if not days or not (is_lowered(publish) or any(map(is_pinned, publish.quotas))):
+        return 0
+    return round(sum(day.with_pins for day in days) / len(days) * MILLION)
+
+
+def is_lowered(snapshot: Snapshot) -> bool:
+    """Whether a capacity or a ceiling lowers the quotas of messages, or might."""
+    return any(snapshot.parameters.get(name) for name in ("capacity_messages", "ceiling_messages"))
+
+
+def is_pinned(quota: Quota) -> bool:
+    return quota.evidence.get("status") == "pinned"
+
+
+def pooled(quotas: Iterable[Quota]) -> tuple[float, float, float]:
+    """Over these topics and the last seven nights, out of sample: messages offered, refused, and refused by yesterday's maximum."""
     offered = refused = simple = 0.0
-    for quota in snapshot.quotas:
+    for quota in quotas:
         nights = quota.evidence.get("nights7")
         if isinstance(nights, dict):
             offered += _number(nights.get("offered"))

@@ -757,6 +757,23 @@ def test_quotas_are_published_with_the_bound_of_their_return(make: Any) -> None:
     assert night.gateways[0].store.state.quotas.return_above_ppm is None
 
 
+def test_what_somebody_has_lowered_stops_no_night_and_is_promised(make: Any) -> None:
+    """A capacity that binds, or a pin, stopped every night from the second on, and the gateway put back the first after ten minutes."""
+    night = make()
+    night.manifests, night.rates = False, {"orders": 60}
+    keep_day(night.folder / "state", DATE, {"orders": 100}, gateways=night.in_log)
+    night.evidence = {"nights7": {"offered": 10_000, "refused": 4000, "yesterday_max": {"refused": 0}}}
+    assert night.run()[0] == 3
+    night.parameters = {"capacity_messages": 60}
+    assert night.run("--again", "--dry-run")[0] == 0
+    night.parameters, night.evidence = {}, {"status": "pinned", **night.evidence}
+    assert night.run("--again", "--dry-run")[0] == 0
+    night.evidence = {"status": "pinned"}
+    assert night.run("--again", "--return-margin", 2)[0] == 0
+    above = night.gateways[0].store.state.quotas.return_above_ppm
+    assert above == pytest.approx(420_000, abs=5000), "of 100/s asked 60/s pass"
+
+
 def test_a_dry_run_publishes_nothing(make: Any) -> None:
     night = make()
     code, said = night.run("--dry-run")

@@ -46,6 +46,7 @@ def test_only_topics_with_a_quota_and_none_that_a_person_pinned(weeks: Path) -> 
     found = judged_days(state_at(weeks), snapshot(500, pinned), snapshot(500), FRIDAY)
     assert sum(day.refused for day in found) == 0
     assert found[-1].offered == SECONDS * 100
+    assert found[-1].with_pins == pytest.approx(50 / 150), "what is promised has them"
 
 
 def test_the_first_night_has_no_days_and_says_so(tmp_path: Path) -> None:
