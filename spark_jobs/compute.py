@@ -75,14 +75,17 @@ def compute_quotas(spark: SparkSession | None, job: Job) -> tuple[Snapshot, Mani
     days = [*earlier, manifest]
     topics = _topics(spark, [state.data(each) for each in days])
     outcomes = _outcomes(spark, [state.data(each) for each in earlier[-HISTORY_DAYS:] if each.fleet])
-    previous = job.previous
+    previous, later = job.previous, False
     if previous is not None and previous.date is not None and previous.date >= day.date:
-        previous = _without_rates_of_tonight(spark, job, before)
+        if before is not None and before.fleet:
+            previous = _without_rates_of_tonight(spark, job, previous, before)
+        else:
+            later = True  # what was in force on the day is not known
     today = read_arrow(spark, "topics", TOPICS, TOPICS_SCHEMA, [state.data(manifest)])
     result = compute_night(
         Night(
             day, days, topics, today, outcomes, parameters, previous, job.computed_at, job.code, job.pins,
-            left_out(topics, days, job.exclusions), job.previous.sha256() if job.previous is not None else None,
+            left_out(topics, days, job.exclusions), job.previous.sha256() if job.previous is not None else None, later,
         )
     )  # fmt: skip
     write_arrow(spark, result.outcomes, "outcomes", OUTCOMES_SCHEMA, state.data(manifest))
@@ -107,16 +110,12 @@ def _outcomes(spark: SparkSession | None, folders: list[Location]) -> pa.Table:
     return read_arrow(spark, "outcomes", OUTCOMES, OUTCOMES_SCHEMA, folders)
 
 
-def _without_rates_of_tonight(spark: SparkSession | None, job: Job, before: Manifest | None) -> Snapshot | None:
+def _without_rates_of_tonight(spark: SparkSession | None, job: Job, previous: Snapshot, before: Manifest) -> Snapshot:
     """What was live before this night was first computed: a night that took its own quotas for the live ones would move twice.
 
-    `job.previous` with the rates and bursts of the day's own outcomes; without those (the state was removed) as it is.
+    `previous` with the rates and bursts of the day's own outcomes, `before` being the day's earlier manifest.
     """
-    previous = job.previous
-    if previous is None or before is None or not before.fleet:
-        return previous
-    table = _outcomes(spark, [job.state.data(before)])
-    return rates_of_the_day(previous, table)
+    return rates_of_the_day(previous, _outcomes(spark, [job.state.data(before)]))
 
 
 def rates_of_the_day(previous: Snapshot, outcomes: pa.Table) -> Snapshot:

@@ -58,6 +58,7 @@ class Night:
     pins: Sequence[Pin] = ()
     left_out: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)  # day -> topics (in order of `keys`) excluded as an incident
     previous_sha256: str | None = None
+    previous_is_later: bool = False  # it was learned later than the day: it was not in force then, and is not judged by it
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,8 @@ def compute_night(night: Night) -> Result:
             scale=missing.factors(night.topics, night.days, dimension, keys), left_out=night.left_out,
         )  # fmt: skip
         live = in_force(night.previous, dimension, keys)
-        judged, rows = judge_night_before(night, dimension, memory, live)
+        then = in_force(None, dimension, keys) if night.previous_is_later else live
+        judged, rows = judge_night_before(night, dimension, memory, then)
         tables.append(rows)
         history = [each.fleet[dimension] for each in night.days[:-1] if dimension in each.fleet]
         before = history[-1]["k"] if history else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -21,6 +22,8 @@ from spark_jobs.days import Day
 from spark_jobs.errors import NeedsSparkError
 from spark_jobs.log.files import files_of
 from spark_jobs.log.plain import plain_day
+from spark_jobs.method.outcomes import OUTCOMES
+from spark_jobs.schemas import OUTCOMES as OUTCOMES_SCHEMA
 from spark_jobs.schemas import TOPICS as TOPICS_SCHEMA
 from spark_jobs.state.state import State
 from spark_jobs.state.tables import read_arrow
@@ -139,6 +142,26 @@ def test_what_is_not_plain_is_left_to_spark(tmp_path: Path, spoil: Spoil, said: 
     files = files_of(Location.of("log", tmp_path), Day(DATES[0]).partitions, LocalStorage())
     with pytest.raises(NeedsSparkError, match=said):
         plain_day(files, Day(DATES[0]))
+
+
+def test_a_past_day_is_not_judged_by_quotas_that_were_learned_later(tmp_path: Path) -> None:
+    """Its state was lost: the quotas of a later day refused nothing of it, and that was told as out of sample."""
+    log, place = tmp_path / "log", tmp_path / "state"
+    for date in DATES:
+        write(log, date)
+    nights(tmp_path, "state", log)
+    state = State(Location.of("state", place), LocalStorage())
+
+    def families() -> set[str]:
+        manifest = state.manifest(DATES[1])
+        assert manifest is not None
+        return set(read_arrow(None, "outcomes", OUTCOMES, OUTCOMES_SCHEMA, [state.data(manifest)])["family"].to_pylist())
+
+    before = families()
+    shutil.rmtree(place / f"dt={DATES[1]}")
+    more: dict[str, Any] = {"previous": tmp_path / f"state-{DATES[2]}.json", "now": NOW, "min_active_days": 1}
+    assert compute(log, DATES[1], place, tmp_path / "again.json", **more) == 0
+    assert before - families() == {"published"}
 
 
 def test_a_day_that_is_just_over_and_without_its_end_is_refused(
