@@ -8,6 +8,7 @@ The state of the day is published before the snapshot is written; both are whole
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -91,10 +92,17 @@ def compute_quotas(spark: SparkSession | None, job: Job) -> tuple[Snapshot, Mani
     write_arrow(spark, result.outcomes, "outcomes", OUTCOMES_SCHEMA, state.data(manifest))
     published = replace(manifest, fleet=result.fleet)
     state.publish(published)
-    warning = mark_counted(job.log, day.date, published.start, published.end)
+    warning = mark_counted(job.log, day.date, published.start, _read_until(published))
     if warning:
         print(f"sluice: {warning}", file=sys.stderr)
     return result.snapshot, published
+
+
+def _read_until(day: Manifest) -> int:
+    """The end of what was read of a day: of one that is not over its newest line."""
+    if day.end <= time.time():
+        return day.end
+    return max((int(each["last"]) + 1 for each in day.gateways.values()), default=day.start)
 
 
 def _topics(spark: SparkSession | None, folders: list[Location]) -> pa.Table:

@@ -2,7 +2,8 @@
 
 | file | written | holds |
 |---|---|---|
-| `begun.json`, `previous.json` | at the begin | which snapshots were live then, and all as one: the rails of this night are around it |
+| `begun.json`, `previous.json` | at the begin | which snapshots were live then, and all as one: the rails of this night are around it. |
+| | | A missed day that a later night computes has the first alone, and is empty |
 | `quotas.json` | by the computation | the snapshot as computed; from publishing on, as published: within its rails, and whole |
 | `plan.json` | before publishing | what changes, what is held, what stops it, and which gateway is to get what |
 | `applied.json` | after publishing | which gateway has which snapshot |

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any, Final, Protocol
 
-from common.failures import FAILED, UNREACHABLE, Failure
+from common.failures import FAILED, UNREACHABLE, USAGE, Failure
 from common.figures import pluralise
 from limiter.quota_snapshot import MAX_PUBLISHED_BYTES, Quota, Snapshot, SnapshotError, dump, read_snapshot
 from spark_jobs.nights.rails import DIMENSIONS, Pair, pair_of, pinned
@@ -115,6 +115,19 @@ def pools(gateways: Sequence[Gateway]) -> list[list[Gateway]]:
     for gateway in gateways:
         found.setdefault(gateway.pool, []).append(gateway)
     return list(found.values())
+
+
+def refuse_one_name(groups: Sequence[Sequence[Gateway]]) -> None:
+    """Raise Failure where gateways that limit alone have one name: the log cannot tell whose demand is whose, so one would get it all."""
+    known: dict[str, Gateway] = {}
+    for group in groups:
+        for name, gateway in {each.name: each for each in group}.items():
+            other = known.setdefault(name, gateway)
+            if other is not gateway:
+                raise Failure(
+                    USAGE,
+                    f"{other.url} and {gateway.url} are both called {name!r}, and share no Redis; give each a gateway.name of its own",
+                )
 
 
 # ---- shares ---------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from common.figures import pluralise
 from limiter.quota_snapshot import Quota, Snapshot
 from spark_jobs.log.counted import unmark_counted
 from spark_jobs.nights.files import APPLIED, BEGUN, PLAN, PREVIOUS, QUOTAS, REPORT, Nights, days_of_log, missed_days
-from spark_jobs.nights.gateways import ENFORCE, SHADOW, Gateway, Publication, pools, shared, whole_snapshot
+from spark_jobs.nights.gateways import ENFORCE, SHADOW, Gateway, Publication, pools, refuse_one_name, shared, whole_snapshot
 from spark_jobs.nights.plan import QuotaPlan, held_text, plan
 from spark_jobs.nights.rails import Rails
 
@@ -130,6 +130,7 @@ class Nightly:
     def run(self) -> Result:
         """The night. Raises Failure with the exit code."""
         date, nights = self._options.date, self._nights
+        refuse_one_name(self._pools)
         for gateway in self._gateways:
             back = (gateway.record(ENFORCE) or {}).get("put_back")
             if back:
@@ -212,6 +213,8 @@ class Nightly:
         if missed:
             self._tell(f"{pluralise(len(missed), 'day')} of log not computed yet, oldest first: {', '.join(missed)}")
         for day in [*missed, options.date]:
+            if day != options.date and not nights.applied(day):
+                nights.write_json(day, BEGUN, nights.json(day, BEGUN))  # its quotas were never in force
             code = self._compute_day(day)
             if code == INSUFFICIENT and day != options.date:
                 self._tell(f"{day} is left out; `sluice quotas compute --date {day}` says why, and takes it in once that is mended")

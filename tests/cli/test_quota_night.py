@@ -21,13 +21,14 @@ from cli.client import AdminClient
 from cli.exits import CommandError
 from common.failures import UNREACHABLE
 from limiter.quota_snapshot import Quota, Snapshot, dump, load
+from spark_jobs.backtest.nights import published
 from spark_jobs.nights.gateways import LONG, PUBLISH_TIMEOUT_S, shared, short_form, whole_snapshot
 from spark_jobs.nights.night import Options, reaching
 from spark_jobs.storage.location import Location
 from support.admin.admin_client import folder_in_memory
 from support.admin.serving import Serving, serving
 from support.models.quota_evidence import snapshot
-from support.quota_weeks.states import keep_day
+from support.quota_weeks.states import keep_day, state_at
 
 DATE = "2026-11-20"
 
@@ -165,6 +166,18 @@ def test_missed_days_are_computed_first_oldest_first(make: Any) -> None:
     assert (night.ask(0, "GET", "/v1/quotas")).json()["computed_at"] == "2026-11-20T23:59:00Z"
 
 
+def test_a_missed_day_that_a_later_night_computes_was_never_in_force(make: Any) -> None:
+    night = make()
+    for day in ("17", "18", "19"):
+        (night.folder / "log" / f"dt=2026-11-{day}").mkdir(parents=True)
+    night.run(date="2026-11-17")
+    night.rates = {"orders": 110}
+    night.run(date="2026-11-19")
+    in_force = published(state_at(night.folder / "state"), "2026-11-19")
+    assert in_force is not None
+    assert (night.computed[1], in_force.date) == ("2026-11-18", "2026-11-17")
+
+
 @pytest.mark.parametrize("code", [1, 5, 130])
 def test_a_computation_that_fails_ends_the_night_with_its_code(make: Any, code: int) -> None:
     night = make()
@@ -295,6 +308,18 @@ def test_the_quota_of_a_topic_stays_whole_where_a_gateway_goes() -> None:
         assert (whole.messages, whole.bytes, whole.evidence) == (quota.messages, quota.bytes, quota.evidence)
     [alone] = shared(replace(snapshot(0), quotas=(quota,)), groups[:1])
     assert whole_snapshot([alone]) == alone
+
+
+def test_gateways_that_limit_alone_under_one_name_are_refused(make: Any) -> None:
+    """Two on one host, named after it: one got 95 % of each quota and the other 5 %, whatever came to each."""
+    night = make("one", "two")
+    night.gateways[1].gateway.name = "one"
+    code, said = night.run()
+    assert (code, night.computed) == (2, [])
+    assert "are both called 'one', and share no Redis; give each a gateway.name of its own" in said
+    for gateway in night.gateways:
+        gateway.gateway.fleet = {"redis": "redis://r", "name": "f"}
+    assert night.run()[0] == 0
 
 
 def test_a_gateway_that_the_log_has_not_seen_gets_an_equal_share(make: Any) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from common.log_files.marks import Counted
 from spark_jobs import commands
 from spark_jobs.commands import compute
 from spark_jobs.days import Day
@@ -142,6 +143,15 @@ def test_what_is_not_plain_is_left_to_spark(tmp_path: Path, spoil: Spoil, said: 
     files = files_of(Location.of("log", tmp_path), Day(DATES[0]).partitions, LocalStorage())
     with pytest.raises(NeedsSparkError, match=said):
         plain_day(files, Day(DATES[0]))
+
+
+def test_of_a_day_that_is_not_over_no_hour_to_come_is_marked_as_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, noon = tmp_path / "log", Day(DATES[0]).start + 43_200
+    write(log, DATES[0])
+    for now, counted in ((noon, False), (noon + 43_200, True)):
+        monkeypatch.setattr("spark_jobs.compute.time", SimpleNamespace(time=lambda now=now: now))
+        assert compute(log, DATES[0], tmp_path / "state", tmp_path / "quotas.json") == 0
+        assert [Counted(log).covers(noon + after) for after in (-43_200, 7200)] == [True, counted]
 
 
 def test_a_past_day_is_not_judged_by_quotas_that_were_learned_later(tmp_path: Path) -> None:
