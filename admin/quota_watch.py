@@ -15,6 +15,7 @@ the history. What was put back stays: its own bound no longer counts, or a flood
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -52,6 +53,7 @@ class Trial:
     reference: PublishedQuotas
     topics: frozenset[tuple[str, str]]
     begun: float  # seconds since 1970
+    begun_steady: float  # seconds of a clock that nobody sets
     before: Counts  # at the last look; in the beginning, when the quotas were published
     grown: Counts = field(default_factory=dict)  # since then
     offered: int = 0
@@ -87,10 +89,13 @@ class Trial:
 class QuotaWatch:
     """Counts for the quotas in force and for those tried. On trio's thread."""
 
-    def __init__(self, gateway: Gateway, store: Store, wall_clock: Callable[[], float]) -> None:
+    def __init__(
+        self, gateway: Gateway, store: Store, wall_clock: Callable[[], float], steady_clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._gateway = gateway
         self._store = store
         self._wall_clock = wall_clock
+        self._steady_clock = steady_clock
         self._trials: dict[str, Trial] = {}
         self._started = False  # what the counters say at the first look was counted under what is in force then
 
@@ -124,7 +129,7 @@ class QuotaWatch:
             trial = self._trials.get(target)
             if trial is None or trial.reference != reference:
                 before = counts if self._started else {}
-                self._trials[target] = trial = Trial(reference, topics_of(quotas), self._wall_clock(), before)
+                self._trials[target] = trial = Trial(reference, topics_of(quotas), self._wall_clock(), self._steady_clock(), before)
             trial.count(counts)
         self._started = True
 
@@ -134,7 +139,8 @@ class QuotaWatch:
         now = self._store.state.quotas
         if trial is None or now is None or trial.reference != now or now.return_above_ppm is None:
             return
-        if self._wall_clock() - trial.begun < MIN_AGE_S or trial.offered < MIN_OFFERED:  # after a restart the counters begin anew
+        age = self._steady_clock() - trial.begun_steady
+        if age < MIN_AGE_S or trial.offered < MIN_OFFERED:  # after a restart the counters begin anew
             return
         if trial.ratio() * MILLION <= now.return_above_ppm:
             return

@@ -43,6 +43,7 @@ class QueueHandler(logging.Handler):
         self._lines: queue.Queue[str | None] = queue.Queue(MAX_QUEUED_LINES)
         self._limiter = LineLimiter(MAX_LINES_PER_SECOND)
         self._told = 0  # of those dropped
+        self._torn = False  # the last line that was written ends in its middle
         self._thread = threading.Thread(target=self._write, name="log", daemon=True)
         self._thread.start()
 
@@ -110,6 +111,7 @@ class QueueHandler(logging.Handler):
     def _put_out(self, line: str) -> None:
         """Write a whole line. Past the stream's own layers, where it is a file: unbuffered (PYTHONUNBUFFERED) they forget the rest of a
         write that a signal cut short, and buffered they keep a lock meanwhile, for want of which a process that ends would be aborted.
+        A line whose rest could not be written (a full disk) is ended before the next.
         """
         try:
             descriptor = self.stream.fileno()
@@ -117,9 +119,12 @@ class QueueHandler(logging.Handler):
             self.stream.write(line + "\n")
             self.stream.flush()
             return
-        rest = memoryview(f"{line}\n".encode(errors="backslashreplace"))
+        begin = "\n" if self._torn else ""
+        rest = memoryview(f"{begin}{line}\n".encode(errors="backslashreplace"))
         while rest:
-            rest = rest[os.write(descriptor, rest) :]
+            written = os.write(descriptor, rest)
+            self._torn = written < len(rest)
+            rest = rest[written:]
 
     def close(self) -> None:
         try:

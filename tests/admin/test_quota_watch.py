@@ -13,7 +13,7 @@ from admin.store.state import PublishedQuotas
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from limiter.topics import rocketmq_topic
-from support.admin.admin_client import Control, control
+from support.admin.admin_client import Clock, Control, control
 
 from .test_quotas import snapshot
 
@@ -208,7 +208,7 @@ async def test_without_quotas_there_are_no_series_of_them(api: Control) -> None:
 async def test_quotas_that_refuse_more_than_promised_are_returned(
     api: Control, offered: int, refused: int, age: float, returns: bool
 ) -> None:
-    watch = QuotaWatch(api.gateway, api.store, api.clock)
+    watch = QuotaWatch(api.gateway, api.store, api.clock, api.clock)
     await publish(api, orders=10)
     await watch.look()
     await publish(api, query="&return_above_ppm=50000", orders=20)
@@ -224,12 +224,30 @@ async def test_quotas_that_refuse_more_than_promised_are_returned(
         assert "501 of 10000 messages (5.01%) were refused under the quotas of" in entry["reason"]
 
 
+@pytest.mark.parametrize(("age", "step", "returns"), [(MIN_AGE_S, -86_400, True), (MIN_AGE_S - 1, 900, False)])
+async def test_a_clock_that_is_set_neither_keeps_quotas_nor_hurries_their_return(
+    api: Control, age: float, step: float, returns: bool
+) -> None:
+    steady = Clock()
+    watch = QuotaWatch(api.gateway, api.store, api.clock, steady)
+    await publish(api, orders=10)
+    await watch.look()
+    await publish(api, query="&return_above_ppm=50000", orders=20)
+    await watch.look()
+    api.clock.now += step
+    steady.now += age
+    api.gateway.seen_topics = [topic("orders", 2000, refused=2000)]
+    await watch.look()
+    await watch.return_if_too_much()
+    assert await rate_in_force(api) == (10 if returns else 20)
+
+
 async def test_after_a_restart_the_return_waits_until_it_can_tell(api: Control) -> None:
     """The counters begin anew with the process: backlogs that come back at once say nothing of the quotas."""
     await publish(api, orders=10)
     await publish(api, query="&return_above_ppm=50000", orders=20)
     api.clock.now += 10 * MIN_AGE_S
-    watch = QuotaWatch(api.gateway, api.store, api.clock)
+    watch = QuotaWatch(api.gateway, api.store, api.clock, api.clock)
     api.gateway.seen_topics = [topic("orders", 2000, refused=2000)]
     for rate in (20, 10):
         await watch.look()
@@ -240,7 +258,7 @@ async def test_after_a_restart_the_return_waits_until_it_can_tell(api: Control) 
 
 async def test_what_was_put_back_stays(api: Control) -> None:
     """A flood must not lead through all the nights before."""
-    watch = QuotaWatch(api.gateway, api.store, api.clock)
+    watch = QuotaWatch(api.gateway, api.store, api.clock, api.clock)
     for rate in (10, 20, 30):
         await publish(api, query="&return_above_ppm=50000", orders=rate)
     for refused in (2000, 4000):
@@ -254,7 +272,6 @@ async def test_what_was_put_back_stays(api: Control) -> None:
 
 async def test_the_gateway_looks_by_itself(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
     from admin.store.store import Store
-    from support.admin.admin_client import Clock
     from support.admin.fake_gateway import FakeGateway
 
     store = Store.open(tmp_path / "state", (), Clock())
@@ -269,7 +286,7 @@ async def test_the_gateway_looks_by_itself(tmp_path: Path, autojump_clock: trio.
 
 def test_a_topic_that_is_forgotten_keeps_what_was_counted_of_it() -> None:
     orders = ("rocketmq", "orders")
-    trial = Trial(PublishedQuotas(sha256="1", quotas=1, computed_at=""), frozenset([orders]), 0.0, {orders: (100, 10)})
+    trial = Trial(PublishedQuotas(sha256="1", quotas=1, computed_at=""), frozenset([orders]), 0.0, 0.0, {orders: (100, 10)})
     for counts in ({orders: (160, 30)}, {}, {orders: (40, 5)}, {orders: (50, 5)}):
         trial.count(counts)
     assert (trial.offered, trial.refused) == (110, 25)
