@@ -327,6 +327,9 @@ WORKERS: Final = {
     "worker_killed": lines(
         "error", fields="worker pid err remedy", meaning="The parent killed a worker that did not do what it should; `err` says what."),
     "worker_failed": lines("error", fields="worker pid err", meaning="A fault while the parent talked to a worker: please report it."),
+    "view_failed": lines(
+        "error", fields="worker view err",
+        meaning="A fault in one view of what a worker tells its parent: it is shown as it was before. Please report it."),
     "parent_gone": lines("error", fields="remedy", meaning="The parent process has ended; this worker stops gracefully."),
 }  # fmt: skip
 

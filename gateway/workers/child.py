@@ -322,21 +322,28 @@ class Child:
         self.send(Grants([(bucket, *got) for (bucket, _, _), got in zip(asks, granted, strict=True)]))
 
     def _remember(self, views: dict[str, bytes]) -> None:
+        """A view that cannot be read stays as it was: it must not cost the worker's clients their connections."""
         for name, data in views.items():
-            if name == "metrics":
-                self.families = scrapes.parse(msgspec.msgpack.decode(data, type=str))
-            elif name == "events":
-                if self.take_event is not None:
-                    for event in msgspec.msgpack.decode(data):
-                        self.take_event(event)
-            elif name == "series":
-                if self.summed_seconds is not None:
-                    self.summed_seconds.add(self.worker, msgspec.msgpack.decode(data), time.monotonic())
-            elif name == "forgotten":
-                if self.retired_topics is not None:
-                    self.retired_topics.add_forgotten(DECODERS["topics"].decode(data))
-            else:
-                self.reported[name] = DECODERS[name].decode(data)
+            try:
+                self._remember_view(name, data)
+            except Exception as error:
+                log.failure("view_failed", error, worker=self.worker, view=name)
+
+    def _remember_view(self, name: str, data: bytes) -> None:
+        if name == "metrics":
+            self.families = scrapes.parse(msgspec.msgpack.decode(data, type=str))
+        elif name == "events":
+            if self.take_event is not None:
+                for event in msgspec.msgpack.decode(data):
+                    self.take_event(event)
+        elif name == "series":
+            if self.summed_seconds is not None:
+                self.summed_seconds.add(self.worker, msgspec.msgpack.decode(data), time.monotonic())
+        elif name == "forgotten":
+            if self.retired_topics is not None:
+                self.retired_topics.add_forgotten(DECODERS["topics"].decode(data))
+        else:
+            self.reported[name] = DECODERS[name].decode(data)
 
     def _add_bucket(self, bucket: int, counters: Sequence[int]) -> None:
         """Add what a worker's bucket has counted since the last report to the parent's own; take over the rest of its state."""

@@ -59,7 +59,7 @@ def parse(text: str) -> dict[str, Family]:
     found: dict[str, Family] = {}
     head = ""
     family = Family("", "")
-    for line in text.splitlines():
+    for line in text.split("\n"):  # names have other ends of lines as they are
         if line.startswith("# HELP "):
             head = line + "\n"
         elif line.startswith("# TYPE "):

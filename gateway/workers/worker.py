@@ -226,7 +226,10 @@ class Worker:
             case StateQuery(number, views):
                 self.outbox.put(self._report(number, views))
             case Describe(number, connections):
-                self.outbox.put(Described(number, self.plane.described(connections)))
+                try:
+                    self.outbox.put(Described(number, self.plane.described(connections)))
+                except Exception as error:  # without an answer they are shown by what the parent knows of them
+                    log.failure("view_failed", error, view="connections")
             case LimitRequestDone():
                 self.limit_requests.take(message)
             case Close() | LogLevel() | StandStill() | Drain() | FollowBacklog():
@@ -263,7 +266,12 @@ class Worker:
         return ""
 
     def _report(self, number: int, names: list[str]) -> StateReport:
-        views = {name: self._view(name) for name in names}
+        views: dict[str, bytes] = {}
+        for name in names:
+            try:
+                views[name] = self._view(name)
+            except Exception as error:  # one view that cannot be told must not cost this worker's clients their connections
+                log.failure("view_failed", error, view=name)
         if "topics" in views:
             views["forgotten"] = self._forgotten()  # after all others: they fold, and only that forgets
         self.gateway.accounts.fold(now_ns())

@@ -9,7 +9,8 @@ import pytest
 import trio
 
 from gateway.workers.child import Child
-from gateway.workers.wire import StateQuery
+from gateway.workers.wire import StateQuery, StateReport
+from gateway.workers.worker import encoded
 from limiter.judge import Judge
 from limiter.leases.owner import LeaseOwner
 from limiter.rules.rule_set import RuleSet
@@ -39,3 +40,18 @@ def test_a_worker_that_several_wait_for_is_killed_once(monkeypatch: pytest.Monke
     for number in (signal.SIGPROF, signal.SIGKILL, signal.SIGKILL):
         child.kill("it does not answer", number)
     assert sent == [signal.SIGPROF, signal.SIGKILL]
+
+
+def test_a_view_that_cannot_be_read_stays_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
+    """What a client had put into it killed the worker, and with it everybody's connections."""
+    child = Child(1, 0, Judge(RuleSet(())), LeaseOwner())
+    child.take(StateReport(1, {"metrics": encoded("sluice_memory_full 1\n"), "overhead": encoded([1])}, []))
+    before = child.families
+    number, answered = child.request(lambda number: StateQuery(number, []))
+    child.take(StateReport(number, {"metrics": encoded("no number\n"), "topics": encoded(5), "overhead": encoded([2])}, []))
+    assert answered.is_set()
+    assert child.families is before
+    assert child.view("overhead") == [2]
+    assert [(record.msg, record.fields) for record in caplog.records] == [
+        ("view_failed", {"worker": 1, "view": "metrics"}), ("view_failed", {"worker": 1, "view": "topics"}),
+    ]  # fmt: skip

@@ -140,3 +140,20 @@ def test_the_worker_that_has_a_connection_is_told_to_close_it(several: Gateways)
     assert [several.parent.close_connection(number, "why") for number in (20, 99)] == [True, False]
     said = [child.outbox._frames[-1:] for child in several.parent.children.values()]
     assert [FOR_WORKERS.decode(frames[0][4:]) if frames else None for frames in said] == [None, Close(20, "why")]
+
+
+async def test_a_view_that_cannot_be_told_is_left_out_and_ends_no_worker(
+    several: Gateways, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    del autojump_clock
+    plane = several.workers[2].plane
+    view = plane.view
+    monkeypatch.setattr(plane, "view", lambda name: 1 << 64 if name == "overhead" else view(name))
+    untold = ConnectionView(id=1 << 64, listener="here", protocol="amqp")
+    monkeypatch.setattr(plane, "described", lambda _: [untold])
+    async with several.talking():
+        await several.parent.gather(["overhead", "connections"])
+        assert await several.parent.describe_connections([11]) == [SilentConnectionView(id=11, protocol="amqp", worker=2)]
+    assert several.parent.children[2].view("overhead") is None
+    assert several.parent.children[2].view("connections") == {11: "amqp", 12: "amqp", 13: "amqp"}
+    assert [record.fields for record in caplog.records if record.msg == "view_failed"] == [{"view": "overhead"}, {"view": "connections"}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gateway.telemetry import exposition
 from gateway.workers.scrapes import Family, add, lines, merged, parse
 
 COUNTED = "sluice_retries_refused_total"
@@ -58,6 +59,13 @@ def test_a_worker_that_has_ended_goes_on_counting_and_measures_nothing_any_more(
     assert text(merged([("1", parse(ONE))], ended)).splitlines()[:4] == [
         f'{COUNTED}{{group="x"}} 9', f'{COUNTED}{{group="y \\"z\\""}} 3', f'{APART}{{worker="1"}} 5', f'{WAITING}{{topic="x"}} 2',
     ]  # fmt: skip
+
+
+def test_names_with_other_ends_of_lines_stay_whole() -> None:
+    """A RocketMQ client may name a topic so. The report did not parse, and its worker was killed."""
+    names = ("a\rb", "a\vb", "a\fb", "a\x1cb", "a\x85b", "a\u2028b", "a\u2029b")
+    family = parse("".join(exposition.family(COUNTED, [((name,), 1.0) for name in names])))[COUNTED]
+    assert family.series == {f'{COUNTED}{{group="{name}"}}': 1.0 for name in names}
 
 
 def test_series_that_only_one_has_are_kept() -> None:
