@@ -381,7 +381,8 @@ class Frames:
         if self.version < 0:
             fields = read_fields(text)
             self.language = str(fields.language or "")[:16]
-            self.version = fields.version if isinstance(fields.version, int) and fields.version >= 0 else 0
+            version = fields.version
+            self.version = version if type(version) is int and 0 <= version < 1 << 31 else 0  # Java's int; JSON has any number, and true
             self.origins.introduce(self.language, self.version)
 
     def rules_changed(self) -> None:

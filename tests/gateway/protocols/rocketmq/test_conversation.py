@@ -528,6 +528,16 @@ def test_it_describes_and_shows_itself() -> None:
     assert talk.conversation.heartbeat() == b""
 
 
+@pytest.mark.parametrize(("said", "known"), [((1 << 31) - 1, (1 << 31) - 1), (1 << 31, 0), (10**26, 0), (-1, 0), (True, 0)])
+def test_a_clients_version_is_an_int_of_java(said: int, known: int) -> None:
+    """Any other number is nothing that a worker could tell its parent: the worker ended."""
+    talk = Talk("rocketmq")
+    talk.client(frame(json_header(310, {"b": "t"}, version=said)))
+    version = talk.conversation.describe()["version"]
+    assert version == known
+    assert type(version) is int
+
+
 def test_the_longest_frame_is_max_frame() -> None:
     talk = Talk("rocketmq", hold_bytes=MIB)
     data = send(body=b"x" * (MAX_FRAME - len(send(body=b""))))
