@@ -1,9 +1,13 @@
-"""Completion in the shell from what the running gateway has seen: keys of topics, clients, users and so on, and its connections."""
+"""Completion in the shell from what the running gateway has seen: keys of topics, clients, users and so on, and its connections.
+
+Strangers choose these names, and bash puts a completion on the command line as it is: the topic `orders;reboot` would be a command. So a
+name that a shell does not take as it is is not offered.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +17,7 @@ from click.shell_completion import CompletionItem
 from cli.client import AdminClient, token_for
 from cli.exits import CommandError
 from cli.output import clean
+from common.shell_words import quoted
 from limiter.operations import CONSUME, PRODUCE
 from limiter.protocols import AMQP, PROTOCOL_NAMES, ROCKETMQ
 from limiter.rules.level_keys import LEVEL_WORDS
@@ -48,9 +53,15 @@ def _next_words(topics: list[str], given: list[str], parts: int, incomplete: str
     found: dict[str, None] = {}
     for topic in topics:
         words = [part.decode(errors="replace") for part in parts_of_path(topic)] if parts > 1 else [topic]
-        if len(given) <= len(words) == parts and words[: len(given) - 1] == given[1:] and words[len(given) - 1].startswith(incomplete):
+        if len(given) <= len(words) == parts and words[: len(given) - 1] == given[1:]:
             found[words[len(given) - 1]] = None
-    return [CompletionItem(word) for word in found]
+    return _offered(found, incomplete)
+
+
+def _offered(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    """Those of the gateway's words that begin so, and that a shell takes as they are and no command for an option."""
+    begun = (word for word in words if word.startswith(incomplete))
+    return [CompletionItem(word) for word in begun if quoted(word) == word and word.isprintable() and not word.startswith("-")]
 
 
 def complete_any_key(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -62,7 +73,7 @@ def complete_any_key(context: click.Context, parameter: click.Parameter, incompl
     if word in PROTOCOL_NAMES:
         return complete_key(context, parameter, incomplete)
     found = dict.fromkeys(key[len(parts)] for key in _keys(context, word) if len(key) > len(parts) and key[: len(parts)] == parts)
-    return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+    return _offered(found, incomplete)
 
 
 def complete_match(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -135,6 +135,30 @@ def test_keys_of_limits_complete(completed: Completed, seen: Any, verb: str, key
     assert completed(f"sluice limits {verb} {key}") == offered
 
 
+STRANGE = [
+    "orders;touch${IFS}pwned", "orders`reboot`", "orders$(reboot)", "o*", "o'x", 'o"x', "o x", "o\nx", "o|x", "o&x", "o>x", "o\\x", "o!x",
+    "o\x1bx", "o\u202ex", "--yes", "-x", "",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "item"),
+    [
+        ("sluice why rocketmq ", "/v1/topics", lambda name: {"topic": name}),
+        ("sluice spool show rocketmq ", "/v1/spool", lambda name: {"topic": name}),
+        ("sluice limits get user ", "/v1/connections", lambda name: {"id": 1, "user": name}),
+        ("sluice limits get group ", "/v1/topics", lambda name: {"topic": "%RETRY%x", "group": name}),
+    ],
+)
+def test_a_name_that_a_shell_does_not_take_as_it_is_is_not_offered(
+    completed: Completed, admin: Any, words: str, path: str, item: Callable[[str], dict[str, Any]]
+) -> None:
+    """Whoever may connect names topics, and bash puts what is offered on the command line: it ran the topic's command."""
+    admin.answers["GET /v1/topics"] = (200, {"items": [], "next": None, "total": 0})
+    admin.answers[f"GET {path}"] = (200, {"items": [item(name) for name in [*STRANGE, "orders", "订单"]], "next": None, "total": 20})
+    assert completed(words) == ["orders", "订单"]
+
+
 @pytest.mark.usefixtures("seen")
 def test_numbers_of_connections_complete(completed: Completed) -> None:
     assert completed("sluice connections close ") == ["42", "43"]
