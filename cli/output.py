@@ -23,7 +23,7 @@ from cli.tables import AnyColumn, TableColumn, cell_width, column
 from common.figures import pluralise
 from common.unsafe_characters import UNSAFE, escaped
 
-_ANSI: Final = re.compile("(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\\]|\x9d).*?(?:\x07|\x1b\\\\|\x9c|$)|\x1b[@-_]")
+_ANSI: Final = re.compile("(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\\]|\x9d).*?(?:\x07|\x1b\\\\|\x9c)|\x1b[@-_]")
 WIDE: Final = "sluice.wide"  # in a context's `meta`: -o wide was given
 
 

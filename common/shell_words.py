@@ -7,15 +7,30 @@ import shlex
 from collections.abc import Iterable
 from typing import Final
 
+from common.unsafe_characters import UNSAFE
+
 _SPECIAL: Final = re.compile(r"""[\s"'\\$`!*?\[\](){}<>|&;#~]|^$""")  # what a shell does not take as it is
 _IN_DOUBLE_QUOTES: Final = re.compile(r"""["\\$`!]""")  # what it does not take as it is between double quotes either
 
 
 def quoted(word: str) -> str:
-    """A word as a shell takes it; letters of other alphabets need no quotes. One with an apostrophe is in double quotes, where these do."""
+    """A word as a shell takes it; letters of other alphabets need no quotes. One with an apostrophe is in double quotes, where these do.
+
+    Characters that would do something where they are shown are escapes, as bash and zsh read them: what is shown can then be cleaned of
+    escape sequences, and none has taken a quote with it.
+    """
+    if UNSAFE.search(word):
+        plain = word.replace("\\", "\\\\").replace("'", "\\'")
+        return f"$'{UNSAFE.sub(_escape, plain)}'"
     if not _SPECIAL.search(word):
         return word
     return f'"{word}"' if "'" in word and not _IN_DOUBLE_QUOTES.search(word) else shlex.quote(word)
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    byte = code < 0x80 or 0xDC80 <= code < 0xDD00  # the latter: of a name that is no UTF-8
+    return f"\\x{code & 0xFF:02x}" if byte else f"\\u{code:04x}"
 
 
 def joined(words: Iterable[str]) -> str:

@@ -18,6 +18,7 @@ HOSTILE = "\x1b[31mred\x1b[0m\x1b]0;title\x07\x9b2J\r\nnext\u202eevil\u200b[bold
 def test_clean_leaves_nothing_that_steers() -> None:
     assert clean(HOSTILE) == "red··next·evil·[bold]x[/bold]··"
     assert clean("名前 %RETRY%g é") == "名前 %RETRY%g é"
+    assert clean("orders\x1b]: limited now") == "orders: limited now", "what a name begins and does not end hides nothing behind it"
 
 
 @pytest.mark.parametrize("form", ["table", "json", "yaml"])
