@@ -2,7 +2,8 @@
 
 A handler of the product's logger takes every event of level info and above where it is logged, whatever `log.level` writes down. Of one
 event at most MAX_PER_SECOND are taken in a second (the next one says how many were not), and at most MAX_EVENTS are kept. When there are
-more, the oldest of the kind that has most goes: a flood of one kind does not push the others out.
+more, the oldest of the kind that has most goes: a flood of one kind does not push the others out. Of EPISODES all are taken: whoever reads
+them would take a limit for over, or not, by an event that was left out.
 
 Events are numbered from 1, for good within one run of the process; with the run's `boot` in front the number is an id (`6f1c03aa-17`).
 Workers have a ring each and hand over what is new in it once a second (`take_new`); their parent's ring numbers it anew (`add`).
@@ -18,6 +19,7 @@ from common.log import LineLimiter, logger, moment
 
 MAX_EVENTS: Final = 2000  # events; kept, some 1 MB; a guess
 MAX_PER_SECOND: Final = 20  # events; of one kind, as the log writes them
+EPISODES: Final = ("limit_reached", "limit_recovered")  # few: one a minute of each of 1000 limits (`gateway/telemetry/limit_events.py`)
 MAX_TEXT: Final = 1000  # characters; of one field; a guess
 MAX_LIST: Final = 50  # items; of one field (what a reload changed); a guess
 
@@ -47,7 +49,7 @@ class RecentEvents(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         kind = record.getMessage()
-        left_out = self._limiter.admit(int(record.created), kind)
+        left_out = 0 if kind in EPISODES else self._limiter.admit(int(record.created), kind)
         if left_out < 0:
             return
         fields = {name: bounded(value) for name, value in getattr(record, "fields", {}).items() if value is not None}
@@ -101,5 +103,5 @@ def bounded(value: object) -> object:
     if isinstance(value, list | tuple):
         shown = [bounded(item) for item in value[:MAX_LIST]]
         return shown if len(value) <= MAX_LIST else [*shown, f"and {len(value) - MAX_LIST} more"]
-    text = str(value)
+    text = str(value).encode(errors="replace").decode()  # a broker's words may have half of a surrogate pair, which no JSON has
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}..."

@@ -199,7 +199,8 @@ def _events(client: AdminClient, topic: str, protocol: str) -> list[JSONObject]:
     answer = _or_nothing(client, "/v1/events", {"kind": EVENTS, "limit": str(MAX_EVENTS)})
     of_topic = _or_nothing(client, "/v1/events", {"kind": EVENTS, "topic": topic, "limit": str(MAX_EVENTS)})  # may be older ones
     found = {str(item["id"]): item for each in (of_topic, answer) for item in (each or {}).get("items", [])}
-    return sorted((item for item in found.values() if item.get("protocol") == protocol), key=lambda item: str(item.get("ts")))
+    numbers = {name: int(name.rpartition("-")[2]) for name in found}  # by `ts` they would be out of order where the clock was set back
+    return [found[name] for name in sorted(numbers, key=numbers.__getitem__) if found[name].get("protocol") == protocol]
 
 
 def last_event(events: list[JSONObject], level: JSONObject, topic: str) -> JSONObject | None:

@@ -202,3 +202,15 @@ def test_the_event_of_a_rule_for_several_operations_is_found_for_each_and_those_
     assert last_event(events, {"per": "vhost", "rule": "work", "thing": "%2F", "operation": "declare"}, KEY) is None
     changed = [{"per": "topic", "rule": "unruled", "thing": KEY, "operation": each} for each in ("requeue", "consume")]
     assert last_event(changed, {"per": "topic", "rule": "unruled", "thing": KEY, "operation": "requeue"}, KEY) is changed[0]
+
+
+def test_events_are_in_the_order_of_their_numbers_where_the_clock_was_set_back(sluice: Any, admin: Any) -> None:
+    """What had recovered was limited for the hour that the clock was set back by."""
+    events = [
+        {"id": f"6f1c03aa-{number}", "ts": f"2026-11-30T{hour}:00:00.000Z", "event": event, "protocol": "amqp", "topic": KEY}
+        | {"per": "topic", "rule": "bills", "thing": KEY, "operation": "produce"}
+        for number, hour, event in ((9, "08", "limit_reached"), (10, "07", "limit_recovered"))
+    ]
+    admin.answers["GET /v1/events"] = (200, {"items": events, "next": "6f1c03aa-10", "more": False, "gap": False})
+    admin.answers[f"GET /v1/limits/amqp/{KEY}"] = (200, {"protocol": "amqp", "topic": KEY, "levels": [level()]})
+    assert sluice("why", *WORDS, "-o", "json").json["state"] == "limited_before"
