@@ -25,11 +25,12 @@ from cli.listing import Orders, limit_option, ordered, sort_option, watchable
 from cli.output import Column, emit, print_status
 from cli.tables import TableColumn, column
 from cli.token_search import look_for_token
-from cli.verb import DEFAULT_ADMIN, Group, output_option, timeout_option
+from cli.verb import DEFAULT_ADMIN, DRY, Group, output_option, timeout_option
 from common.failures import CONFLICT, FAILED, OK, UNREACHABLE, USAGE
 from common.figures import pluralise
 
 CHANGES: Final = "/v1/live-changes"
+QUOTAS: Final = "quotas"  # what the targets of their publications begin with, in the history
 CHANGING: Final = {"limits": ("set", "unset"), "rules": ("set", "reset", "add", "remove", "promote")}  # what `apply` takes
 IN_SYNC: Final = "yes"
 
@@ -89,7 +90,11 @@ def read(given: str, timeout_s: float) -> Member:
         live = client.ask("GET", CHANGES)
     except CommandError as error:
         return Member(client, token_file, {}, {}, fault=error)
-    return Member(client, token_file, status, live.body, live.etag)
+    body = live.body if isinstance(live.body, dict) else {}
+    if not isinstance(status, dict) or not isinstance(body.get("digest"), str) or not isinstance(body.get("changes"), dict):
+        fault = CommandError(FAILED, "what answers there is no sluice gateway, or one that is too old")
+        return Member(client, token_file, {}, {}, fault=fault)
+    return Member(client, token_file, status, body, live.etag)
 
 
 def _token_file() -> Path | None:
@@ -215,11 +220,16 @@ def change_all(fleet: Fleet, words: Sequence[str], reason: str) -> int:
     if code:
         print_status("nothing was changed elsewhere")
         return code
-    if "--dry-run" in words:
-        print_status(f"{pluralise(len(others), 'other gateway')} would get the same")
-        return OK
     strangers = [each for each in others if each.fault is None and each.live["digest"] != reference.live["digest"]]
-    given = give(reference, [each for each in others if each not in strangers], reason)
+    takers = [each for each in others if each not in strangers]
+    if "--dry-run" in words:
+        away = [each for each in takers if each.fault is not None]
+        print_status(f"{pluralise(len(takers) - len(away), 'other gateway')} would get the same")
+        for each in away:
+            print_status(f"{each.name}: AWAY, would not get it: {each.fault}")
+        given = UNREACHABLE if away else OK
+    else:
+        given = give(reference, takers, reason)
     for each in strangers:
         print_status(f"{each.name}: LEFT AS IT IS: it has other live changes; `sluice fleet sync` replaces them by the reference's")
     return given or (CONFLICT if strangers else OK)
@@ -260,7 +270,16 @@ def reason_in(words: Sequence[str]) -> str:
 @click.option("--reason", metavar="TEXT", help="The reason; kept in the history of each gateway.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def rollback(fleet: Fleet, revision: int, reason: str | None, *, dry_run: bool, yes: bool) -> int:
-    """Return the reference to a revision of its history, and give its live changes to the others."""
+    """Return the reference to a revision of its history, and give its live changes to the others.
+
+    Quotas are none of these. Where they were published since that revision, nothing is changed: exit 6.
+    """
+    found = fleet.reference.client.ask("POST", f"/v1/history/{revision}:rollback", query=DRY, body={}).body
+    if any(str(change["target"]).partition("/")[0] == QUOTAS for change in found["changes"]):
+        raise CommandError(
+            CONFLICT, f"quotas were published since revision {revision}, and a rollback would take them back at the reference alone",
+            ["name a later revision (`sluice history list`), or take the change back by another: `sluice fleet apply limits unset ...`"],
+        )  # fmt: skip
     words = ["history", "rollback", str(revision), *(["--dry-run"] if dry_run else []), *(["--yes"] if yes else [])]
     return change_all(fleet, [*words, *(["--reason", reason] if reason else [])], reason or f"fleet: back to revision {revision}")
 
