@@ -9,7 +9,7 @@ from __future__ import annotations
 from gateway.counting.accounts import Accounts
 from gateway.counting.recent_refusals import RecentRefusals
 from gateway.pipeline.actions.counting import HELD, count_held
-from gateway.pipeline.actions.spool import expire, spooling_bucket
+from gateway.pipeline.actions.spool import expire
 from gateway.pipeline.actions.table import apply_action
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.message_spans import MessageSpans
@@ -101,18 +101,14 @@ class Wait(Handler):
     def _expire(self, part: Part, now: int) -> None:
         key = part.key
         assert key is not None
-        self.accounts.tally_of(key)  # which is changed now
+        tally = self.accounts.tally_of(key)
         too_old = part.deadline != 0  # else it would have overtaken
         outcome = expire(self.conversation, part, now)
         if outcome == HELD:
             return
         if too_old:
             self._count_expired(part)
-        if part.rule is None:  # it comes from the disk, which does not know it
-            bucket = spooling_bucket(key)
-            if bucket is not None:
-                part.bucket = bucket
-                part.rule = bucket.effective.rule
+        tally.refused_by = part.bucket
         self._note_refused(part, key, now)
         if self.spans is not None:
             self.spans.settle(part, outcome, now, first=part not in self.spans.waiting)

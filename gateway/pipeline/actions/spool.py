@@ -10,7 +10,7 @@ from __future__ import annotations
 from gateway.pipeline.actions.counting import HELD, count_outcome
 from gateway.pipeline.actions.holding import wait, wait_until
 from gateway.pipeline.actions.reject import reject
-from gateway.pipeline.conversation import DROPPED, UNABLE, Conversation
+from gateway.pipeline.conversation import DROPPED, REFUSED, UNABLE, Conversation
 from gateway.pipeline.parts import EXPIRED, Part
 from gateway.waiting.lines import PAGED
 from limiter.buckets.bucket import Bucket
@@ -43,20 +43,25 @@ def _hold(conversation: Conversation, part: Part, now: int, deadline: int) -> in
 
 
 def expire(conversation: Conversation, part: Part, now: int) -> int:
-    """Give up `part`, which has waited for too long."""
+    """Give up `part`, which has waited for too long: that counts for the limit that spools."""
     part.unjudged = EXPIRED
     outcome = conversation.refuse(part)
     part.unjudged = 0
-    if count_outcome(part, outcome):
-        return outcome
     if outcome == UNABLE and conversation.drop(part):
-        count_outcome(part, DROPPED)
-        return DROPPED
+        outcome = DROPPED
+    if outcome in (REFUSED, DROPPED):
+        if part.rule is None:
+            bucket = spooling_bucket(part.key)
+            if bucket is not None:
+                part.bucket = bucket
+                part.rule = bucket.effective.rule
+        count_outcome(part, outcome)
+        return outcome
     return wait(conversation, part, now, expires=True)
 
 
 def spooling_bucket(key: Key | None) -> Bucket | None:
-    """The first bucket of `key` whose rule spools: what waits in a file does not know which one it was."""
+    """The first bucket of `key` whose rule spools: what comes from the disk, or was not judged, does not know which one it was."""
     if key is None:
         return None
     for bucket in key.buckets:

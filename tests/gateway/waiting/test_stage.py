@@ -166,6 +166,8 @@ def test_what_would_pass_by_something_spooled_is_refused_and_not_for_its_age(des
     assert desk.settle(part) == [("refuse expired", part, 2)]
     assert (part.unjudged, expired(desk), desk.reader.credit, desk.key.tally.refused) == (0, 0, 2, 2)
     assert desk.handler.refused_rule == desk.rule, "the one that spools"
+    assert desk.key.tally.refused_by is desk.key.buckets[0], "else no rule has it in its metrics, and no limit is said to be over"
+    assert desk.key.buckets[0].refused == 2
     waits = desk.part()
     desk.conversation.behind = desk.conversation.overtaking = {waits}
     assert [what for what, *_ in desk.settle(waits)] == ["postpone"]
