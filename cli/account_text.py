@@ -26,7 +26,8 @@ def account_text(item: JSONObject) -> str:
     account = item.get("account") or {}
     state = account.get("state")
     if state == "refused":
-        share = figures.percent(item["refused_per_second"] / max(item["received_per_second"], 1e-9))
+        settled = item["refused_per_second"] + item.get("forwarded_per_second", 0.0)  # what has waited is refused when nothing comes, too
+        share = figures.percent(item["refused_per_second"] / max(item["received_per_second"], settled, 1e-9))
         return f"{share} refused"
     if state == "would_refuse":
         share = figures.percent(account.get("would_refuse_per_second", 0) / max(item["received_per_second"], 1e-9))

@@ -84,6 +84,8 @@ async def _answer(stream: trio.abc.Stream, connection: h11.Connection) -> Answer
             raise
         if isinstance(event, h11.Response):
             status = event.status_code
+            if 200 <= status < 300:  # its body says nothing, and may have no end
+                break
         elif isinstance(event, h11.Data):
             body += event.data
         elif not isinstance(event, h11.InformationalResponse):

@@ -57,12 +57,15 @@ def webhook_message(
 
 
 def alertmanager_alert(alert: Alert, external_url: str, now: float, repeat_s: float) -> JSONObject:
-    """One alert of `POST /api/v2/alerts`. What is firing ends by itself where it is not repeated, should this gateway be gone."""
+    """One alert of `POST /api/v2/alerts`. What is firing ends by itself where it is not repeated, should this gateway be gone.
+
+    It ends after it began, where the wall clock was set back, too: else Alertmanager refuses the post.
+    """
     return {
         "labels": alert.labels,
         "annotations": alert.annotations(),
         "startsAt": moment(alert.starts_at),
-        "endsAt": moment(now + REPEATS_TO_END * repeat_s if alert.ends_at is None else alert.ends_at),
+        "endsAt": moment(max(now, alert.starts_at) + REPEATS_TO_END * repeat_s if alert.ends_at is None else alert.ends_at),
         "generatorURL": external_url,
     }
 

@@ -3,7 +3,7 @@
 import { traffic } from "./chart.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
-import { accountText, address, badge, bar, csvButton, culprit, figure, figures, given, head, originText, quiet, section, spark, table, topicAnchor, waitText } from "./parts.js";
+import { accountText, address, badge, bar, csvButton, culprit, figure, figures, given, head, originText, quiet, refusedShare, section, spark, table, topicAnchor, waitText } from "./parts.js";
 import { limitPath, topicLink, topicOf } from "./router.js";
 import { points } from "./screen_data.js";
 import { liveTopic, may, state, topicKey } from "./store.js";
@@ -33,7 +33,7 @@ export function alarms(snapshot) {
     const item = over.topic ? { protocol: over.protocol, topic: over.topic, operation: over.operation } : null;
     const now = item && liveTopic(item);
     const rate = now ? now.received_per_second : over.rate;
-    const share = now ? now.refused_per_second / Math.max(now.received_per_second, 1e-9) : null;
+    const share = now ? refusedShare(now) : null;
     const does = over.per === "topic" && now && accountText(now);
     const since = new Date(over.bouts_since * 1000).toISOString();
     found.push({

@@ -187,10 +187,13 @@ export function choice(label, options, value, onchange) {
 export const culprit = ({ client, user, group, client_share: share }) =>
   client ? t("alarm_who", { client, user: [user, group].some(Boolean) ? ` (${[user, group].filter(Boolean).join(", ")})` : "", share: f.percent(share) }) : "";
 
+/** The part that is refused of what comes, or of what is settled: what has waited is refused when nothing comes, too. */
+export const refusedShare = ({ received_per_second: received, forwarded_per_second: passed, refused_per_second: refused }, over = refused) => over / Math.max(received, passed + refused, 1e-9);
+
 /** What a topic's limit does to it now, as `account` of /v1/topics has it: in a sentence; "" where it does nothing. */
 export function accountText(now) {
   const { state, first_waited_seconds: first, last_waits_seconds: last, unrefused_because: because } = now.account;
-  const values = { n: f.count(now.waiting), share: f.percent((now.refused_per_second || now.account.would_refuse_per_second) / Math.max(now.received_per_second, 1e-9)), first: first ? t("first_waited", { time: f.duration(first) }) : "", last: last === null ? t("no_end") : f.duration(last), because: because && t(`because_${because}`), limit: f.limitText(now.limit) };
+  const values = { n: f.count(now.waiting), share: f.percent(refusedShare(now, now.refused_per_second || now.account.would_refuse_per_second)), first: first ? t("first_waited", { time: f.duration(first) }) : "", last: last === null ? t("no_end") : f.duration(last), because: because && t(`because_${because}`), limit: f.limitText(now.limit) };
   return state === "within" ? "" : t(`account_${state}`, values);
 }
 

@@ -81,6 +81,7 @@ def moving_items(items: Sequence[TopicView], forgotten: Mapping[str, int] = NONE
             trouble = topic.refused_per_second, float(topic.waiting), topic.received_per_second
             if any(trouble):
                 troubles[place] = trouble
+            if topic.forwarded_per_second or any(trouble):  # a backlog may pass when nothing comes
                 rates = [one + getattr(topic, name) for one, name in zip(rates, RATES, strict=True)]
         yield
     return Moving(counts, rates, troubles, known)

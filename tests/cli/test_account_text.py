@@ -35,6 +35,15 @@ def test_what_a_limit_does_is_one_sentence(account: dict[str, Any] | None, text:
     assert account_text({**ITEM, "account": account}) == text
 
 
+@pytest.mark.parametrize(
+    ("received", "passed", "text"), [(0.0, 0.0, "100 % refused"), (10.0, 3.0, "97 % refused"), (194.0, 3.0, "50 % refused")]
+)
+def test_what_has_waited_and_is_refused_later_is_a_part_of_what_is_settled(received: float, passed: float, text: str) -> None:
+    """A burst and silence: 97/s were refused half a minute later of 0/s received, which was 9700000000000 %."""
+    rates = {"received_per_second": received, "forwarded_per_second": passed, "refused_per_second": 97.0}
+    assert account_text({"waiting": 0, **rates, "account": {"state": "refused"}}) == text
+
+
 def test_the_culprit_has_user_group_and_share() -> None:
     assert culprit({"account": {"client": "10.1.0.9", "user": "billing", "client_share": 0.667}}) == "10.1.0.9 (billing) 67 %"
     of_group = {"client": "10.1.0.9", "user": None, "group": "night", "client_share": 1.0}

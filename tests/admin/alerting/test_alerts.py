@@ -197,6 +197,8 @@ def test_what_is_posted_to_alertmanager_ends_by_itself() -> None:
     jsonschema.Draft202012Validator(POSTABLE).validate(shown)
     assert [alert["endsAt"] for alert in shown] == ["2026-11-25T13:25:14.000000Z", "2026-11-25T13:21:07.000000Z"]
     assert datetime.fromisoformat(shown[0]["startsAt"]).timestamp() == SINCE
+    set_back = alertmanager_alert(alert_of(), URL, SINCE - 3600, 60)
+    assert str(set_back["endsAt"]) > str(set_back["startsAt"]), "else Alertmanager refuses it, and others of the post with it"
 
 
 def test_the_documented_example_is_what_is_posted() -> None:

@@ -238,11 +238,18 @@ async def test_a_mute_receiver_costs_a_time_out(hook_of: Callable[[str], Hook]) 
         assert await hook.attempt() == OK
 
 
-@pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 9999999\r\n\r\n"])
+@pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 503 Busy\r\nContent-Length: 9999999\r\n\r\n"])
 async def test_an_answer_that_drips_without_end_ends_with_the_time_out(hook_of: Callable[[str], Hook], sent: bytes) -> None:
     with Dripper(sent) as dripper:
         assert await hook_of(f"url: {dripper.url}, timeout: 300ms").attempt() == FAILED
         await until(dripper.closed.is_set)
+
+
+@pytest.mark.parametrize("sent", [b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 202 Accepted\r\nTransfer-Encoding: chunked\r\n\r\n"])
+async def test_a_post_is_taken_when_the_answer_says_so_whatever_its_body(hook_of: Callable[[str], Hook], sent: bytes) -> None:
+    """A receiver that kept the connection open was posted the same again and again, and each was taken."""
+    with Dripper(sent) as dripper:
+        assert await hook_of(f"url: {dripper.url}, timeout: 60s").attempt() == OK
 
 
 async def test_what_does_not_speak_http_is_a_failure(

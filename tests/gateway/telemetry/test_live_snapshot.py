@@ -97,8 +97,12 @@ async def test_several_processes_are_summed_to_what_one_would_show(
     standalone: Standalone, tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     del autojump_clock
+    traffic(standalone, "drained", 5, 0, waiting=5)
+    for _ in range(20):  # until it has not received anything for long
+        tick(standalone)
     traffic(standalone, "orders", 100, 40)
     traffic(standalone, "bills", 10, 0)
+    traffic(standalone, "drained", 0, 0, waiting=-5)
     tick(standalone)
     alone = await standalone.snapshot()
     plane = LocalPlane(standalone.gateway)
@@ -111,7 +115,8 @@ async def test_several_processes_are_summed_to_what_one_would_show(
         parent.retired_topics.sums.update(dict.fromkeys(live_snapshot.COUNTS, 3))
         both = await parent.snapshot()
     assert {name: 2 * count + 3 for name, count in alone["totals"].items()} == both["totals"], "with what is forgotten"
+    assert both["rates"] == {name: 2 * rate for name, rate in alone["rates"].items()}, "what passes of a backlog when nothing comes, too"
     assert both["rates"]["refused_per_second"] == 80.0
     assert [(topic.topic, topic.refused) for topic in both["topics"]] == [("orders", 80), ("bills", 0)]
-    assert both["topics_known"] == 2
+    assert both["topics_known"] == 3
     assert both.keys() == alone.keys()
