@@ -11,14 +11,14 @@ import click
 
 from cli.client import AdminClient, listed
 from cli.event_text import sentence
-from cli.exits import CommandError
+from cli.exits import CommandError, passes
 from cli.explain import moment
 from cli.names import typed
 from cli.output import clean, colourful, emit, emit_rows, on_terminal, print_status, terminal_width
 from cli.repeats import STANDS_FOR, folded
 from cli.tables import fold
 from cli.verb import Remote, Verb, reaching
-from common.failures import INTERRUPTED, UNREACHABLE
+from common.failures import INTERRUPTED
 from common.shell_words import quoted
 
 RETRY_S: Final = 2.0  # seconds; before another attempt to reach the gateway
@@ -91,7 +91,7 @@ def followed(client: AdminClient, query: dict[str, str], last: str) -> Iterator[
                 elif kind == "gap":
                     print_status("some events in between are not kept any more")
         except CommandError as error:
-            if error.code != UNREACHABLE:
+            if not passes(error):
                 raise
             if not lost:
                 print_status(f"{error.message}; trying again")

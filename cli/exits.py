@@ -7,7 +7,7 @@ from typing import IO, Any, Final
 
 import click
 
-from common.failures import Failure
+from common.failures import UNREACHABLE, Failure
 
 # `sluice quotas plan` alone:
 NO_CHANGE: Final = 0
@@ -22,6 +22,11 @@ class CommandError(Failure, click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         show(self, file)
+
+
+def passes(error: CommandError) -> bool:
+    """Whether who follows a gateway waits for it: it is not reached, or (5xx) it or a proxy before it cannot answer now."""
+    return error.code == UNREACHABLE or error.status >= 500
 
 
 def show(failure: Failure, file: IO[Any] | None = None) -> None:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cli.exits import CommandError
+from cli.exits import CommandError, passes
 from cli.output import captured, clean, on_terminal, terminal_width
 from cli.tables import Read, column, shorten
-from common.failures import INTERRUPTED, UNREACHABLE
+from common.failures import INTERRUPTED
 
 if TYPE_CHECKING:
     from cli.client import AdminClient
@@ -154,7 +154,7 @@ def frame(look: Callable[[], Any], before: list[str]) -> list[str]:
         with captured() as lines:
             look()
     except CommandError as error:
-        if error.code != UNREACHABLE:
+        if not passes(error):
             raise
         return [shorten(clean(f"{at}  {error.message}; trying again"), terminal_width()), *before[1:]]
     return [at, *lines]

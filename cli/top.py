@@ -14,7 +14,7 @@ import click
 
 from cli.account_text import account_text
 from cli.client import AdminClient, listed
-from cli.exits import CommandError
+from cli.exits import CommandError, passes
 from cli.explain import moment
 from cli.names import typed
 from cli.output import cell, clean, colourful, emit, on_terminal, terminal_width
@@ -168,7 +168,7 @@ class View:
             self.items, self.total, self.trouble = listed(body), int(body.get("total") or 0), ""
             self.listeners = list(client.items("/v1/listeners"))
         except CommandError as error:
-            if error.code != UNREACHABLE:
+            if not passes(error):
                 raise
             self.trouble = f"{error.message}; trying again"
         if self.connections:

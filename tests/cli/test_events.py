@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
+from cli import events
 from cli.events import as_text
+from cli.exits import CommandError
 from cli.repeats import folded
 from cli.tables import cell_width, fold
-from cli.top import Glance
+from cli.top import Glance, View
+from common.failures import FAILED, NOT_FOUND, UNREACHABLE
 from support.processes import wait_until
 
 EVENTS: list[dict[str, Any]] = [
@@ -226,3 +229,40 @@ def test_folding_keeps_parts_together_and_words_whole() -> None:
     assert fold(["x" * 12, "y"], 10, indent="  ") == ["x" * 12, "  y"]
     assert fold(["名" * 5, "b"], 11) == ["名" * 5, "b"]
     assert fold([], 10, first="head") == ["head"]
+
+
+class Answers:
+    """A gateway that fails with each of these errors in turn, and then has an event."""
+
+    url = "http://127.0.0.1:9180"
+
+    def __init__(self, *errors: CommandError) -> None:
+        self.errors = [*errors]
+
+    def follow(self, *_: object) -> Any:
+        if self.errors:
+            raise self.errors.pop(0)
+        yield "event", "b-1", {"event": "started"}
+
+    def ask(self, *_: object, **__: object) -> Any:
+        raise self.errors.pop(0)
+
+
+def test_a_gateway_that_a_proxy_cannot_reach_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`events -f` and `top` ended at the first 502 or 503, as a proxy answers while a gateway restarts, and it itself while it stops."""
+    monkeypatch.setattr(events, "RETRY_S", 0.0)
+    away = (
+        CommandError(UNREACHABLE, "it is away"),
+        CommandError(FAILED, "bad gateway", status=502),
+        CommandError(FAILED, "it stops", status=503),
+    )
+    gateway: Any = Answers(*away)
+    assert next(events.followed(gateway, {}, "")) == {"event": "started"}
+    gone = CommandError(NOT_FOUND, "there is nothing at this path", status=404)
+    with pytest.raises(CommandError):
+        next(events.followed(Answers(gone), {}, ""))  # type: ignore[arg-type]
+    view = View()
+    view.look(Answers(away[2]))  # type: ignore[arg-type]
+    assert view.trouble == "it stops; trying again"
+    with pytest.raises(CommandError):
+        view.look(Answers(gone))  # type: ignore[arg-type]
