@@ -218,7 +218,7 @@ class Gateway:
             return
         rows = yield from self.moving_topics.rows()
         if self.fleet is not None:
-            self.fleet.figures = self.own_figures.note(rows, len(self.sweeper.sessions))
+            self.fleet.figures, self.fleet.figures_at = self.own_figures.note(rows, len(self.sweeper.sessions)), now_ns()
         if self.settings.admin.series_topics:
             yield from self.on_second(second, elapsed_s, rows)
 

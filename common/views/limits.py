@@ -32,7 +32,7 @@ class OverLimitView(View, frozen=True, kw_only=True):
     user: str = ""
     group: str = ""
     client_refused: Annotated[int, fact("of the worst client, since the log's line before, up to 60 s", unit="messages")] = 0
-    clients: Annotated[int, fact("that were over it", add)] = 0
+    clients: Annotated[int, fact("that were over it; of several processes at most, as each counts its own", add)] = 0
     waiting: Annotated[int | None, fact("of a topic: messages that wait now", add, "messages")] = None
     client_over: Annotated[
         dict[str, int], fact("by address: messages over it of each process's worst client, since the log's line before", add_counts)
@@ -49,5 +49,8 @@ class OverLimitView(View, frozen=True, kw_only=True):
         return self.client_over.get(self.client, 0)
 
     def settled(self) -> Self:
-        """A client's connections may be in several processes."""
-        return replace(self, client_share=round(self.weight() / self.over, 4)) if self.over else self
+        """A client's connections may be in several processes, each of which counts it: who makes all of it is the only one."""
+        if not self.over:
+            return self
+        weight = self.weight()
+        return replace(self, client_share=round(weight / self.over, 4), clients=1 if weight >= self.over else self.clients)

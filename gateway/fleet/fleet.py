@@ -52,6 +52,7 @@ MAX_ASKS: Final = 1024  # buckets; of one round, some 40 ms of it (measured 2026
 SHOW_NS: Final = SECOND  # how often a gateway shows itself; SEEN_S of the script is five times that
 MAX_EARLY_SHOWS: Final = 4  # in SHOW_NS; each may read MOST_PROOFS proofs, which somebody else may have written; a guess
 LOOKED_NS: Final = 10 * SECOND  # ns; after a look at the fleet its figures are read for so long
+STALE_NS: Final = 3 * SECOND  # ns; figures that the loop has not renewed for so long are not told any more; a guess, below SEEN_S
 TIDY_NS: Final = 60 * SECOND  # ns; as often they are read though nobody looks, which forgets gateways that are gone
 RETRY_S: Final = 0.1  # seconds; before the first attempt in an outage; doubles; a guess
 MAX_RETRY_S: Final = 1.0  # seconds; between two attempts: each costs one connection; a guess
@@ -82,7 +83,8 @@ class Fleet:
         self.last_round_trip_s = 0.0
         self.reason = ""  # why there is no answer now; "": there is
         self.detail = ""
-        self.figures = ""  # what this gateway tells the others of its traffic (`figures.py`); set by the loop
+        self.figures = ""  # what this gateway tells the others of its traffic (`figures.py`); set by the loop, once a second
+        self.figures_at = 0  # when: monotonic ns
         self._told: Told | None = None  # what all have told; None: not read, for nobody looks
         self._looked_at = -LOOKED_NS  # monotonic ns
         self._tidy_at = 0
@@ -160,8 +162,8 @@ class Fleet:
             )  # fmt: skip
 
     def _share(self, now: int) -> None:
-        """Tell the others of this gateway's traffic, and read theirs while somebody looks."""
-        if not self.figures:
+        """Tell the others of this gateway's traffic, and read theirs while somebody looks. Not of a loop that hangs: it would be old."""
+        if not self.figures or now - self.figures_at > STALE_NS:
             return
         looked = now - self._looked_at < LOOKED_NS
         answers = self.owner.share(self.figures, read=looked or now >= self._tidy_at)

@@ -88,6 +88,14 @@ def test_a_client_of_several_processes_is_over_a_limit_by_the_sum() -> None:
     assert (found.client, found.over, found.client_share) == ("a", 160, 0.625)
 
 
+def test_who_makes_all_of_it_in_several_processes_is_the_only_one() -> None:
+    """A client with a connection in each of four workers was the worst of four."""
+    (found,) = merge_all([[over("a", 50, clients=1)]] * 4)
+    assert (found.clients, found.client_share) == (1, 1.0)
+    (found,) = merge_all([[over("a", 50, clients=1)], [over("b", 50, clients=1)]])
+    assert (found.clients, found.client_share) == (2, 0.5)
+
+
 def test_a_topics_counts_are_added_and_the_shortest_idleness_counts() -> None:
     (found,) = merge_all([[topic(3)], [topic(5)]])
     assert (found.topic, found.received, found.received_per_second, found.idle_seconds) == ("t", 8, 3.0, 3.0)

@@ -12,7 +12,7 @@ import pytest
 from gateway.fleet.figures import FIGURES, OwnFigures, Told, believed
 from gateway.fleet.redis_owner import RedisOwner
 from gateway.fleet.script import figures_key_of
-from limiter.limits import Limit, Rate
+from limiter.limits import SECOND, Limit, Rate
 from limiter.rules.rule_set import Rule
 from support.brokers.redis_server import RedisServer
 from support.models.fleets import FleetWorld, fleet_settings
@@ -123,7 +123,7 @@ def test_a_user_that_may_not_keep_the_figures_still_shares_limits(tmp_path: Path
         made = FleetWorld(settings, 1, RULE)
         try:
             member = made.members[0]
-            member.fleet.figures = told("a", 1)
+            member.fleet.figures, member.fleet.figures_at = told("a", 1), made.now
             made.run(2500, [1])
             assert (member.fleet.lease.owner_lost_at, sum(member.fleet.failures.values())) == (0, 0)
             assert member.fleet.describe(made.now).members in (None, [])
@@ -134,6 +134,7 @@ def test_a_user_that_may_not_keep_the_figures_still_shares_limits(tmp_path: Path
 def test_the_sum_is_there_while_somebody_looks_and_who_is_missing_shows(world: FleetWorld) -> None:
     for number, member in enumerate(world.members[:2]):
         member.fleet.figures = told(f"gateway-{number}", 100.0 * (number + 1), waiting=number, connections=5)
+        member.fleet.figures_at = world.now + 3600 * SECOND  # they are renewed
     first = world.members[0].fleet
     assert first.describe(world.now).members is None, "nobody has looked yet"
     world.run(2200, [0, 0, 0])
@@ -151,9 +152,24 @@ def test_the_sum_is_there_while_somebody_looks_and_who_is_missing_shows(world: F
 
 def test_sums_of_an_outage_are_not_shown(world: FleetWorld) -> None:
     member = world.members[0]
-    member.fleet.figures = told("a", 1)
+    member.fleet.figures, member.fleet.figures_at = told("a", 1), world.now
     member.fleet.describe(world.now)
     world.run(2200, [0, 0, 0])
     assert member.fleet.describe(world.now).sum is not None
     member.fleet.lease.owner_lost(world.now)
     assert member.fleet.describe(world.now).sum is None
+
+
+def test_the_figures_of_a_loop_that_hangs_are_not_told_as_new(world: FleetWorld) -> None:
+    """The fleet's thread goes on: the others had its last rates for ever, and it was not missing."""
+    first, hung = (member.fleet for member in world.members[:2])
+    for number, fleet in enumerate((first, hung)):
+        fleet.figures, fleet.figures_at = told(f"gateway-{number}", 100.0), world.now
+    first.figures_at += 3600 * SECOND  # it renews them
+    first.describe(world.now)
+    world.run(2200, [0, 0, 0])
+    assert (first.describe(world.now).sum or {})["received_per_second"] == 200
+    world.run(9000, [0, 0, 0])
+    first.describe(world.now)
+    found = first.describe(world.now)
+    assert (found.missing, (found.sum or {})["received_per_second"], found.gateways) == (["gateway-1"], 100, 3)
