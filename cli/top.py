@@ -16,13 +16,14 @@ from cli.account_text import account_text
 from cli.client import AdminClient, listed
 from cli.exits import CommandError, passes
 from cli.explain import moment
-from cli.names import typed
+from cli.names import typed, words_of
 from cli.output import cell, clean, colourful, emit, on_terminal, terminal_width
 from cli.tables import TableColumn, cell_width, column, fitted, fold, shorten
 from cli.traffic_columns import CONNECTIONS, TOPICS, limit_and_mode
 from cli.verb import Remote, Verb, reaching
 from common import figures
 from common.failures import INTERRUPTED, OK, UNREACHABLE, USAGE
+from common.shell_words import command
 
 SORTS: Final = ("worst", "refused", "rate", "used", "wait", "name")
 CONNECTION_SORTS: Final = ("wait", "refused", "backlog", "forwarded", "blocked", "age", "name")
@@ -266,7 +267,7 @@ def topic_lines(item: dict[str, Any], width: int) -> Iterator[str]:
         counts = f"{figures.rate(client['refused_per_second'])} refused, {client.get('waiting') or 0:,} waiting"
         yield from beside("client", f"{client['client']}{user}: {counts}", width)
     yield ""
-    yield f"sluice why {item['protocol']} {words}"
+    yield command("why", [item["protocol"], *(words_of(item["protocol"], item["topic"]) or [item["topic"]])])
     if account.get("client"):
         rate = max(1, int((limit.get("messages_per_second") or 2) / 2))
         operation = "" if item["operation"] == "produce" else f" --operation {item['operation']}"

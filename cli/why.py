@@ -18,7 +18,7 @@ from cli.verb import Remote, Verb, remote
 from cli.why_facts import MAX_NEAR, MAX_SHOWN, Findings, as_json, gathered, libraries_of
 from cli.why_text import commands_of, text_width, written
 from common.failures import OK, USAGE
-from common.shell_words import joined, quoted
+from common.shell_words import command, joined, quoted
 from limiter.operations import CONSUME, PRODUCE
 from limiter.protocols import DEFAULT_EXCHANGE, PROTOCOL_NAMES
 from limiter.rules.level_keys import LEVEL_WORDS
@@ -38,7 +38,7 @@ def topic_words(key: tuple[str, ...]) -> tuple[str, ...]:
     if word == "queue" and len(rest) == len(LEVEL_WORDS[word].parts):
         return ("amqp", rest[0], DEFAULT_EXCHANGE, rest[1])
     if word in LEVEL_WORDS:
-        raise CommandError(USAGE, f"`why` is of a topic; what limits a {word} shows: sluice limits get {joined(key)}")
+        raise CommandError(USAGE, f"`why` is of a topic; what limits a {word} shows: {command('limits get', key)}")
     forms = " or ".join(names.key_words for names in PROTOCOL_NAMES.values())
     raise CommandError(
         USAGE, f"{word}: no such protocol; a topic is {forms}",
@@ -56,7 +56,8 @@ def queue_note(key: tuple[str, ...], findings: Findings, client: AdminClient) ->
     yield ""
     if not any(one.level.get("operation") == CONSUME for one in findings.levels):
         yield "No limit holds for its deliveries to consumers. This sets one:"
-        yield f"  sluice limits set {joined(key)} --messages 100/s --reason '...'"
+        set_one = command("limits set", key, "--messages 100/s --reason '...'")
+        yield f"  {set_one}"
     bound = "What other exchanges bring into this queue is limited by their own keys. The broker knows which these are:"
     yield from fold(bound.split(" "), width)
     yield f"  rabbitmqctl list_bindings -p {quoted(vhost)} source_name routing_key destination_name | grep -wF -e {quoted(queue)}"

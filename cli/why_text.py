@@ -15,7 +15,7 @@ from cli.names import typed_path
 from cli.tables import cell_width, fold
 from cli.why_facts import PATTERN, RAISE, Client, Findings, Limited, situations, to_do
 from common import figures
-from common.shell_words import joined, quoted
+from common.shell_words import command, quoted
 from limiter.operations import CONSUME, OPERATION_RECORDS, PRODUCE, Operation
 from limiter.rules.actions import ACTION_RECORDS, PATIENT
 from limiter.rules.rule import REFUSE
@@ -275,7 +275,7 @@ def commands_of(findings: Findings) -> list[str]:
         wanted = nice(max(offered * RAISE, now * RAISE, 1.0))
         options = f"--messages {wanted}/s" if limits.get("messages") or not limits.get("bytes") else f"--bytes {twice(limits)}"
         if level.get("per") == "topic" and not is_held(level):
-            found.append(f"sluice limits set {joined(key_words(findings, level))} {options} --for {LIFETIME} --reason '...'")
+            found.append(command("limits set", key_words(findings, level), f"{options} --for {LIFETIME} --reason '...'"))
         elif (
             level.get("origin") == "override" and level.get("thing") and level.get("per") != "topic"
         ):  # which holds over the rule, whatever that says
@@ -283,13 +283,14 @@ def commands_of(findings: Findings) -> list[str]:
             found.append(f"sluice limits set {key} {options} --for {LIFETIME} --reason '...'")
             found.append(f"sluice limits unset {key} --reason '...'")
         elif level.get("per") == "topic":
-            found.append(f"sluice limits set {joined(consumed_words(findings, level))} {options} --for {LIFETIME} --reason '...'")
+            words, operation = consumed_words(findings, level)
+            found.append(command("limits set", words, f"{operation}{options} --for {LIFETIME} --reason '...'"))
         elif level.get("rule") != UNRULED.name:
             found.append(f"sluice rules set {quoted(str(level.get('rule')))} {options} --for {LIFETIME} --reason '...'")
     contained = containment(findings)
     if contained is not None:
         found.append(contained[1])
-    return [*found, f"sluice limits get {joined(findings.words)}"]
+    return [*found, command("limits get", findings.words)]
 
 
 def enforcing_command(findings: Findings, level: JSONObject) -> str:
@@ -299,10 +300,9 @@ def enforcing_command(findings: Findings, level: JSONObject) -> str:
     if level.get("origin") != "override":  # the rule's own limit stays; a topic's quota is none of it
         return f"sluice rules set {quoted(str(level.get('rule')))} --mode enforce --reason '...'"
     if level.get("per") != "topic":
-        key = typed_path(live_change_path(level))
-    else:
-        key = joined(consumed_words(findings, level) if is_held(level) else key_words(findings, level))
-    return f"sluice limits set {key} {' '.join(options)} --reason '...'"
+        return f"sluice limits set {typed_path(live_change_path(level))} {' '.join(options)} --reason '...'"
+    key, operation = consumed_words(findings, level) if is_held(level) else (key_words(findings, level), "")
+    return command("limits set", key, f"{operation}{' '.join(options)} --reason '...'")
 
 
 def containment(findings: Findings) -> tuple[Client, str] | None:
@@ -341,13 +341,13 @@ def key_words(findings: Findings, level: JSONObject) -> tuple[str, ...]:
     return (*findings.words[:-1], thing.rpartition("/")[2]) if group else findings.words
 
 
-def consumed_words(findings: Findings, level: JSONObject) -> tuple[str, ...]:
-    """The key by which the limit on its deliveries is changed, or on what is given back of them: an AMQP topic's is its queue, which the
-    default exchange is named after."""
+def consumed_words(findings: Findings, level: JSONObject) -> tuple[tuple[str, ...], str]:
+    """The key by which the limit on its deliveries is changed, or on what is given back of them, and the option that names which: an AMQP
+    topic's is its queue, which the default exchange is named after."""
     protocol, vhost, *_, name = findings.words
     operation = operation_of(level).name
-    options = () if protocol == "amqp" and operation == CONSUME else ("--operation", operation)
-    return ("queue", vhost, name, *options) if protocol == "amqp" else (*findings.words, *options)
+    option = "" if protocol == "amqp" and operation == CONSUME else f"--operation {operation} "
+    return (("queue", vhost, name) if protocol == "amqp" else findings.words), option
 
 
 def twice(limits: JSONObject) -> str:
@@ -364,8 +364,8 @@ def what_to_do(findings: Findings, libraries: list[ClientAdvice], width: int) ->
     one = findings.worst
     yield ""
     if one is None:
-        text, command = "Every rule and why it holds or not:", f"sluice limits get {joined(findings.words)}"
-        yield from [f"{text} {command}"] if cell_width(f"{text} {command}") <= width else [text, f"  {command}"]
+        text, look = "Every rule and why it holds or not:", command("limits get", findings.words)
+        yield from [f"{text} {look}"] if cell_width(f"{text} {look}") <= width else [text, f"  {look}"]
         return
     yield "What to do"
     level = one.level
@@ -374,7 +374,7 @@ def what_to_do(findings: Findings, libraries: list[ClientAdvice], width: int) ->
         yield from beside(
             "-", f"Nothing, for the application: all of it passes (mode {level.get('mode')}). To enforce the limit:", width, indent=4
         )
-        yield from (f"      {command}" for command in changes)
+        yield from (f"      {change}" for change in changes)
         yield from beside("-", "See every rule, and why it holds or not:", width, indent=4)
         yield f"      {look}"
         return
@@ -383,7 +383,7 @@ def what_to_do(findings: Findings, libraries: list[ClientAdvice], width: int) ->
         yield from beside(
             "-", "Nothing is refused: what is over the limit waits, and passes later. See how much and how long:", width, indent=4
         )
-        yield f"      sluice spool show {joined(findings.words)}"
+        yield f"      {command('spool show', findings.words)}"
     elif not is_held(level):
         less = too_much(level, *findings.demand(one))
         share = f", {figures.percent(less)} less than now" if less > 0 else ""
@@ -411,7 +411,7 @@ def what_to_do(findings: Findings, libraries: list[ClientAdvice], width: int) ->
         text = f"Or hold {contained[0].address} back, which makes most of what is over the limit, so that the others pass:"
     if changes:
         yield from beside("-", "Ask for more; whoever runs the gateway types:", width, indent=4)
-        yield from (f"      {command}" for command in changes)
+        yield from (f"      {change}" for change in changes)
     if contained is not None:
         yield from beside("-", text, width, indent=4)
         yield f"      {contained[1]}"

@@ -36,3 +36,11 @@ def _escape(found: re.Match[str]) -> str:
 def joined(words: Iterable[str]) -> str:
     """Words as one types them, each quoted where a shell wants it."""
     return " ".join(map(quoted, words))
+
+
+def command(verb: str, key: Iterable[str], options: str = "") -> str:
+    """`sluice VERB KEY OPTIONS`; where a word of the key would be taken for an option, these come first."""
+    words = [*key]
+    dashed = any(word.startswith("-") for word in words)
+    parts = [options, "--", joined(words)] if dashed else [joined(words), options]
+    return " ".join([f"sluice {verb}", *filter(None, parts)])

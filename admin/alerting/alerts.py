@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from common import log
-from common.shell_words import joined
+from common import log, shell_words
 from limiter.operations import OPERATION_RECORDS
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.topics import parts_of_path
@@ -165,4 +164,4 @@ def command(facts: OverLimitView) -> str:
     words = [topic] if len(names.topic_parts) == 1 else [part.decode(errors="replace") for part in parts_of_path(topic)]
     if len(words) != len(names.topic_parts) or any(not word.isprintable() or "\ufffd" in word for word in words):
         return "sluice topics --sort refused"
-    return f"sluice why {names.name} {joined(words)}"
+    return shell_words.command("why", [names.name, *words])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.output import clean
-from common.shell_words import joined, quoted
+from common.shell_words import command, joined, quoted
 from common.unsafe_characters import UNSAFE
 from support.processes import HANG_S
 
@@ -48,3 +48,11 @@ def test_bash_reads_words_back_that_would_do_something_where_they_are_shown() ->
     environment = {**os.environ, "LC_ALL": "C.UTF-8"}
     said = subprocess.run(["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, env=environment, timeout=HANG_S, check=True)
     assert said.stdout.split(b"\0")[:-1] == [*map(os.fsencode, names)]
+
+
+def test_a_word_that_would_be_an_option_comes_behind_them() -> None:
+    """RocketMQ allows the topic `-x`; of the command that was shown for it the terminal said "No such option"."""
+    assert command("why", ("rocketmq", "a b")) == "sluice why rocketmq 'a b'"
+    assert command("limits set", ("rocketmq", "orders"), "--messages 1/s") == "sluice limits set rocketmq orders --messages 1/s"
+    assert command("limits set", ("rocketmq", "-x"), "--messages 1/s") == "sluice limits set --messages 1/s -- rocketmq -x"
+    assert command("limits get", ("amqp", "/", "--yes", "k")) == "sluice limits get -- amqp / --yes k"
