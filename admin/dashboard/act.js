@@ -23,7 +23,11 @@ const perSecond = (text) => {
   return (number * (thousands ? 1000 : 1)) / UNITS[unit];
 };
 
-const word = (text) => (/^[\w.:@/+=-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
+const escape = (char) => `\\U${char.codePointAt(0).toString(16).padStart(8, "0")}`;
+
+/** A word as bash and zsh take it; one with control characters, which a terminal would obey when it is pasted, as escapes. */
+const word = (text) =>
+  /\p{C}/u.test(text) ? `$'${text.replace(/[\\']/g, "\\$&").replace(/\p{C}/gu, escape)}'` : /^[\w.:@/+=-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`;
 
 /** The members of a rule's `match` that name one topic alone; null: none do. */
 function matchOf({ protocol, topic }) {
