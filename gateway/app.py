@@ -51,7 +51,7 @@ from gateway.remote_admin import RemoteAdmin
 from gateway.session.ending import close_gracefully, send_close
 from gateway.session.session import Session
 from gateway.session.shared import Shared
-from gateway.session.states import CLOSING
+from gateway.session.states import CLOSING, OPEN
 from gateway.telemetry import exposition
 from gateway.telemetry.client_ranking import ClientRanking
 from gateway.telemetry.limit_events import LimitEvents
@@ -290,7 +290,7 @@ class Gateway:
         elif session.cause in OFTEN_MANY:
             refusal = Refusal(session.cause, session.detail, user=session.conversation.user)
             listener.refusal_log.add(refusal, (context.client, context.client_port), now)
-        elif session.cause in ("client", "broker", "drain", "admin", "shutdown"):
+        elif session.cause in ("client", "broker", "broker_moved", "drain", "admin", "shutdown"):
             log.event(logging.DEBUG, "connection_closed", **fields)
         else:
             log.event(logging.WARNING, "connection_closed", **fields)
@@ -307,6 +307,22 @@ class Gateway:
             words = f"its client is gone, and another was refused by a limit on connections: {_waiting(least)} messages are given up"
             self.sweeper.attempt(least, partial(send_close, least, words, "connection_limit", now_ns()))
             self.sweeper.end(least)
+
+    def close_left_behind(self, now: int) -> None:
+        """Once a second: close what is connected to an address that a name server's broker has left; clients then dial its port again."""
+        left = {listener.name: listener for brokers in self.brokers.values() for listener in brokers.left_behind()}
+        if not left:
+            return
+        for session in list(self.sweeper.sessions.values()):
+            listener = left.get(session.listener_config.name)
+            if listener is None or listener.upstreams.has(session.upstream.heard):
+                continue
+            if session.state != OPEN or session.graceful_close is not None or session.gone_at:
+                continue  # it closes already, or what waits of it goes on without its client
+            words = f"the broker has moved to {listener.upstreams.text}"
+            self.sweeper.attempt(session, partial(close_gracefully, session, words, "broker_moved", now))
+            self.sweeper.end(session)
+        self.event_loop.wake()
 
     def check_memory(self, now: int) -> None:
         """On each tick, and as often as enough was read: the process's limit, then the watermarks."""

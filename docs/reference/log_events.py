@@ -223,7 +223,9 @@ BROKERS: Final = {
     "broker_listener_opened": lines(
         "info", fields="listener protocol bind upstream advertised",
         meaning="A route named a new broker. A listener was opened for it, at a port of `broker_ports`."),
-    "broker_moved": lines("info", fields="listener upstream before", meaning="A broker has another address; its listener keeps its port."),
+    "broker_moved": lines(
+        "info", fields="listener upstream before",
+        meaning="A broker has another address; its listener keeps its port. Connections to the old one are closed (cause `broker_moved`)."),
     "broker_port_replaced": lines(
         "warning", fields="listener upstream unseen_s replaced_by port remedy",
         meaning="`broker_ports` is used up: the port of the broker unseen for longest went to another."),

@@ -55,6 +55,9 @@ class Gateway(RunningGateway, Protocol):
     def close_second(self, second: int, elapsed_s: float) -> Iterator[None]:
         """What else looks at the topics' rates of a second that is over, in slices."""
 
+    def close_left_behind(self, now: int) -> None:
+        """Close what is connected to an address that its broker has left."""
+
 
 class ExpiringChanges(Protocol):
     """Live changes with an end: `admin.store.store.Store`."""
@@ -86,7 +89,7 @@ def tick(gateway: Gateway) -> None:
 
 
 async def every_second(gateway: Gateway) -> None:
-    """The access log's second, the topics' rates, limit events."""
+    """The access log's second, the topics' rates, limit events, and brokers that have moved."""
     loop = SupervisedLoop("second", "bookkeeping_failed")
     second = int(time.time())
     previous = now_ns()
@@ -112,6 +115,7 @@ async def close_second(gateway: Gateway, second: int, elapsed_s: float, now: int
     gateway.limit_events.tick(now)
     if gateway.span_export is not None:
         gateway.span_export.tick(now)
+    gateway.close_left_behind(now)
     for listener in gateway.listening.values():
         listener.refusal_log.tick(now)
         news = listener.config.flow.busy_to_log(now)

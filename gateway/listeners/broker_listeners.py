@@ -5,9 +5,13 @@ A name server's listener (`protocol: rocketmq-nameserver`) has one `BrokerListen
 with the settings of the name server's, and with a VIP port (`vip_ports.py`). Only what the configured name server answers gets that far;
 no client can have a port opened.
 
-A broker keeps its port: when its address changes (new connections go to the new one), when it is away, and over restarts
-(`broker_ports.py`). Ports are few. When they are used up, the broker that no route has named for longest gives up its own: never one that
-has connections, and not before the clients that still live have asked again for the routes that named it. Its socket is handed over.
+A broker keeps its port: when its address changes, when it is away, and over restarts (`broker_ports.py`). When its address changes, new
+connections go to the new one. A client without the gateway would see that address in its next route and dial it; here it sees the port
+that it knows, and would stay at the old address for ever, where another broker may be by now (a master that has become a slave). So
+connections to the old address are closed (`left_behind`, `Gateway.close_left_behind`).
+
+Ports are few. When they are used up, the broker that no route has named for longest gives up its own: never one that has connections, and
+not before the clients that still live have asked again for the routes that named it. Its socket is handed over.
 
 Opening is synchronous, for it happens within a session's turn. Accepting on the open listeners is the gateway's affair (`attend`).
 """
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
 # A broker that no route has named for so long may lose its port: four times the 30 s after which clients ask again
 UNNAMED_S: Final = 120.0
 WRITE_EVERY_S: Final = 60.0  # between writes of the file that change nothing but when brokers were seen
+SETTLED: Final = 2  # looks, a second apart, in which an address has not changed: two name servers may disagree for a while (a guess)
 LOG_EVERY_S: Final = 10.0  # between two log lines of one kind (a guess)
 # Accepts there from now on, and probes the broker while the function says so; what it returns ends that, and closes the socket.
 Attend = Callable[["Listener", Callable[[], bool]], Callable[[], None]]
@@ -79,6 +84,7 @@ class BrokerListeners(Routes):
         self._written_at = 0.0
         self._handed_over = False
         self._dismiss: dict[Broker, Callable[[], None]] = {}
+        self._unsettled: dict[Broker, int] = {}  # whose address has just changed: looks until it counts as settled
         self._lines = {
             event: log.LogThrottle(LOG_EVERY_S) for event in ("route_not_rewritten", "registration_refused", "state_write_failed")
         }
@@ -255,6 +261,7 @@ class BrokerListeners(Routes):
         if listener is not None:
             before = listener.upstreams.text
             listener.upstreams.move([upstream], listener.upstreams.tls)
+            self._unsettled[assigned.broker] = SETTLED
             log.event(logging.INFO, "broker_moved", listener=listener.name, upstream=address, before=before)
         assigned.address = address
         self._write()
@@ -291,6 +298,18 @@ class BrokerListeners(Routes):
             if any(reaches(address, bound, called) for bound in listener.addresses()):
                 return listener
         return None
+
+    def left_behind(self) -> list[Listener]:
+        """The listeners with connections to an address that their broker has left. Called once a second.
+
+        Not while the address goes on changing: where two name servers disagree, each route would close what the one before had made.
+        """
+        self._unsettled = {broker: looks - 1 for broker, looks in self._unsettled.items() if looks > 1}
+        return [
+            listener
+            for broker, listener in self.opened.items()
+            if listener.active > listener.upstreams.connections() and broker not in self._unsettled
+        ]
 
     # ---- what is kept and said -------------------------------------------------------------------------------------
 

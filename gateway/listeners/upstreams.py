@@ -140,6 +140,14 @@ class Upstreams:
     def send_proxy(self) -> bool:
         return self.members[0].send_proxy
 
+    def has(self, heard: Heard) -> bool:
+        """Whether a connection with this peer's `heard` leads to one of these addresses, and to none that they have left."""
+        return any(upstream.heard is heard for upstream in self.members)
+
+    def connections(self) -> int:
+        """Clients' that are open to these addresses."""
+        return sum(upstream.heard.connections for upstream in self.members)
+
     def dials(self) -> dict[str, int]:
         """Dials by result, since the start."""
         counts = {**self._gone, "spared": self._spared}

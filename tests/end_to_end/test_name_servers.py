@@ -108,15 +108,34 @@ def test_a_broker_that_moves_is_followed_under_its_old_port(brokers: Brokers, st
     gateway = start_gateway([listener(brokers)], RULES, drain={"timeout": "1h"})  # which nothing waits for
     with Asker(gateway.port("names")) as client:
         ((_, address),) = client.route().items()
-        with Asker(int(address.rpartition(":")[2])) as kept:
-            kept.ask(34)
-            new = brokers.add("broker-a")
-            assert client.route() == {("broker-a", 0): address}
-            assert through(address)["code"] == 0
-            kept.ask(35)
-            assert (old.codes(), new.codes()) == ([34, 35], [34])
+        new = brokers.add("broker-a")
+        assert client.route() == {("broker-a", 0): address}
+        assert through(address)["code"] == 0
+    assert (old.codes(), new.codes()) == ([], [34])
     (moved,) = events(gateway, "broker_moved")
     assert (moved["listener"], moved["before"], moved["upstream"]) == ("names/broker-a/0", old.address, new.address)
+
+
+def test_clients_follow_a_master_and_a_slave_that_change_places_while_both_live(brokers: Brokers, start_gateway: StartGateway) -> None:
+    """The route that clients read is the same before and after, so nothing but the end of their connections tells them."""
+    first, second = brokers.add("broker-a"), brokers.add("broker-a", 1)
+    brokers.add("broker-b")
+    gateway = start_gateway([listener(brokers)], RULES)
+    with Asker(gateway.port("names")) as client, ExitStack() as clients:
+        before = client.route()
+        on_a, on_slave, on_b = [clients.enter_context(Asker(int(at.rpartition(":")[2]))) for _, at in sorted(before.items())]
+        for code, asker in ((34, on_a), (35, on_slave), (38, on_b)):
+            asker.ask(code)
+        assert (first.codes(), second.codes()) == ([34], [35])
+        brokers.names.brokers["broker-a", 0], brokers.names.brokers["broker-a", 1] = second.address, first.address
+        assert client.route() == before
+        assert (on_a.sock.recv(1), on_slave.sock.recv(1)) == (b"", b""), "closed within the time-out"
+        assert through(before["broker-a", 0])["code"] == 0
+        assert (first.codes(), second.codes()) == ([34], [35, 34])
+        on_b.ask(38)  # of a broker that has not moved
+        assert client.route() == before
+    closed = {one.labels["listener"]: one.value for one in gateway.samples() if one.labels.get("cause") == "broker_moved"}
+    assert closed == {"names/broker-a/0": 1, "names/broker-a/1": 1, "names/broker-b/0": 0}
 
 
 def test_brokers_cannot_register_here_and_operators_can_write(brokers: Brokers, start_gateway: StartGateway) -> None:

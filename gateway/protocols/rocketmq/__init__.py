@@ -15,7 +15,10 @@ ROCKETMQ: Final = Protocol(
     names=protocols.ROCKETMQ,
     conversation=RocketmqConversation,
     opening=Opening(4, protocol_detection.opening),
-    close_causes=protocol_detection.CLOSE_CAUSES,
+    close_causes={
+        **protocol_detection.CLOSE_CAUSES,
+        "broker_moved": "The broker's address in the name server's routes is another one: the client connects again, and gets there.",
+    },
     adapt_reasons=tuple(reason for reason in busy.REASONS if reason != busy.COLD_DATA),  # fewer sends do not help consumers that read it
     busy_reasons=busy.REASONS,
     backlogs=BACKLOGS_OF_GROUPS,

@@ -324,6 +324,25 @@ def test_a_broker_that_moves_keeps_its_port_and_new_connections_go_to_its_new_ad
     assert json.loads(one.file.read_text())["brokers"][0]["address"] == TWO
 
 
+def test_connections_to_an_address_that_a_broker_has_left_are_found_once_the_address_has_settled(house: Callable[..., House]) -> None:
+    one = house()
+    for number, address in ((0, ONE), (1, TWO)):
+        one.brokers.find("broker-a", number, address)
+        listener = one.listening[f"names/broker-a/{number}"]
+        listener.active = listener.upstreams.members[0].heard.connections = 3
+    master = one.listening["names/broker-a/0"]
+    at_one = master.upstreams.members[0].heard
+    assert one.brokers.left_behind() == []
+    for address in (THREE, ONE, THREE):  # two name servers disagree
+        one.brokers.find("broker-a", 0, address)
+        assert master.upstreams.has(at_one) == (address == ONE)
+        assert one.brokers.left_behind() == [], address
+    assert one.brokers.left_behind() == [master], "until they are gone"
+    assert one.brokers.left_behind() == [master]
+    one.brokers.find("broker-a", 0, ONE)
+    assert [one.brokers.left_behind() for _ in range(3)] == [[], [], []], "it is back where they are"
+
+
 # ---- the range used up -------------------------------------------------------------------------------------------------
 
 
