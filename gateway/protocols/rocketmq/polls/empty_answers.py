@@ -6,6 +6,8 @@ next offset is the one that was asked for, so nothing is lost or repeated. Minim
 the offset that was asked for, so that "there is nothing new" agrees with the numbers: push and lite consumers of Java, C++, Go and
 ali-ons use neither of this answer, an application that pulls by itself may look at them.
 
+A pull whose offset cannot be read gets an error, as from the broker: its client would take the offset of an empty answer for its next.
+
 A pop gets POLLING_TIMEOUT, for which no client needs a header (a pop of light topics has one, whose three fields its client class does not
 allow to be missing); a notification that there is nothing to be notified of.
 """
@@ -15,12 +17,13 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.protocols.rocketmq.polls.queues import PollQueue
-from gateway.protocols.rocketmq.polls.terms import NOTIFICATION, POP_LITE_MESSAGE, POP_MESSAGE
-from gateway.protocols.rocketmq.refusals import VERSION
+from gateway.protocols.rocketmq.polls.terms import NO_OFFSET, NOTIFICATION, POP_LITE_MESSAGE, POP_MESSAGE
+from gateway.protocols.rocketmq.refusals import VERSION, build_refusals
 
 PULL_NOT_FOUND: Final = 19
 POLLING_TIMEOUT: Final = 210
 SUCCESS: Final = 0
+SYSTEM_ERROR: Final = 1
 
 
 def empty_answer(code: int, opaque: int, offset: int, queue: PollQueue, broker: int) -> bytes:
@@ -31,6 +34,8 @@ def empty_answer(code: int, opaque: int, offset: int, queue: PollQueue, broker: 
         return answer(POLLING_TIMEOUT, opaque, b'"invisibleTime":"0","popTime":"0","reviveQid":"0"')
     if code == NOTIFICATION:
         return answer(SUCCESS, opaque, b'"hasMsg":"false","pollingFull":"false"')
+    if offset == NO_OFFSET:
+        return build_refusals([opaque], SYSTEM_ERROR, "its queueOffset cannot be read")
     fields = b'"maxOffset":"%d","minOffset":"%d","nextBeginOffset":"%d","suggestWhichBrokerId":"%d"' % (
         max(queue.maximum, offset),
         queue.minimum,

@@ -1,7 +1,8 @@
 """What a limited poll asks for: queue, offset, how many messages, and how long its client can be kept waiting.
 
 Read only where a rule looks at the topic; an unlimited poll is known by its topic and group alone. A field that cannot be read has its
-default: the broker will say what is wrong with it.
+default: the broker will say what is wrong with it. The offset has none (NO_OFFSET): a client goes on, and may commit, where an empty answer
+tells it to.
 
 How long a pull may be kept (`docs/design/rocketmq.md` 3.3). Its client waits for 30 s. Of these the broker may need the suspend time the
 pull allows it and up to 5 s more (PullRequestHoldService looks every 5 s), and a second is left for the way: 9 s with 15 s (Java push, C++,
@@ -12,6 +13,7 @@ client waits 10 s longer. Nothing is answered sooner than MIN_HOLD_NS, whatever 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +21,7 @@ from mypy_extensions import i64
 
 from gateway.protocols.octets import u16, u32
 from gateway.protocols.rocketmq.headers import JSON
+from gateway.protocols.rocketmq.loose_texts import is_utf8, tighten
 
 POP_MESSAGE: Final = 200_050
 NOTIFICATION: Final = 200_054
@@ -34,6 +37,7 @@ NOT_SUSPENDED_NS: Final = 5_000 * MS  # of the 10 s of consumerPullTimeoutMillis
 MAX_POP_HOLD_NS: Final = 14_000 * MS  # with Java's 15 s of pollTime
 MAX_PULL_HOLD_NS: Final = 9_000 * MS  # a client that allows the broker less than 15 s may wait for less than 30 s
 MIN_HOLD_NS: Final = 1_000 * MS  # most clients ask again at once: a guess
+NO_OFFSET: Final = -(1 << 63)
 MAX_MESSAGES_ASKED: Final = 1024  # at once; the broker gives less (maxTransferCountOnMessageInMemory: 32): a guess
 
 NAMES: Final = ("queueId", "queueOffset", "maxMsgNums", "sysFlag", "suspendTimeoutMillis", "pollTime", "maxMsgNum")
@@ -49,7 +53,7 @@ class PollTerms:
 
     def __init__(self, queue: int, offset: int, max_messages: int, patience_ns: int) -> None:
         self.queue = queue  # -1: any
-        self.offset = offset
+        self.offset = offset  # NO_OFFSET: it cannot be read
         self.max_messages = max_messages  # messages
         self.patience_ns = patience_ns  # how long the gateway may keep it
 
@@ -61,7 +65,8 @@ def read_terms(data: bytes, start: i64, end: i64, kind: int, code: int) -> PollT
     """The terms in the header `data[start:end]` of serialize type `kind`, which has been read before."""
     values = json_values(data[start:end]) if kind == JSON else binary_values(data, start, end)
     max_messages = number(values[6] if code == POP_LITE_MESSAGE else values[2], 32)
-    return PollTerms(number(values[0], -1), number(values[1], 0), min(max(max_messages, 1), MAX_MESSAGES_ASKED), patience(code, values))
+    most = min(max(max_messages, 1), MAX_MESSAGES_ASKED)
+    return PollTerms(number(values[0], -1), number(values[1], NO_OFFSET), most, patience(code, values))
 
 
 def patience(code: int, values: list[object]) -> int:
@@ -76,16 +81,24 @@ def patience(code: int, values: list[object]) -> int:
 
 def json_values(text: bytes) -> list[object]:
     """The values of NAMES; None where there is none."""
-    try:
-        fields = decode_poll(text).extFields
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        fields = None
+    fields = read_fields(text) if is_utf8(text) else None
+    if fields is None:
+        with suppress(UnicodeDecodeError):
+            fields = read_fields(tighten(text))  # as the header was read before
     if fields is None:
         return [None] * len(NAMES)
     return [
         fields.queueId, fields.queueOffset, fields.maxMsgNums, fields.sysFlag, fields.suspendTimeoutMillis, fields.pollTime,
         fields.maxMsgNum,
     ]  # fmt: skip
+
+
+def read_fields(text: bytes) -> Any:
+    """The extFields of the header `text`; None where it cannot be read."""
+    try:
+        return decode_poll(text).extFields
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def binary_values(data: bytes, start: i64, end: i64) -> list[object]:

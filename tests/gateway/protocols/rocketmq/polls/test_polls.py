@@ -8,12 +8,12 @@ from functools import partial
 import pytest
 
 from gateway.protocols.rocketmq.polls.held import POLL_OVERHEAD
-from gateway.protocols.rocketmq.polls.terms import read_terms
+from gateway.protocols.rocketmq.polls.terms import NO_OFFSET, read_terms
 from gateway.protocols.rocketmq.requests import Poll
 from limiter.limits import NEVER, Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from support.rocketmq import stored_messages
-from support.rocketmq.frames import encode_request, heartbeat, read_response, response, send, split_frames
+from support.rocketmq.frames import Value, encode_request, frame, heartbeat, read_response, response, send, split_frames
 from support.rocketmq.stored_messages import found, nothing_found, notification, pop, stored
 from support.wires.conversations import SECOND, Talk, bytewise, randomly
 
@@ -124,6 +124,33 @@ def test_a_poll_that_cannot_be_held_longer_gets_an_empty_answer(request_frame: b
         assert [extra[name] for name in ("popTime", "invisibleTime", "reviveQid")] == fields, "what the client class may not miss"
     assert talk.conversation.budget.held_polls == 0
     assert talk.conversation.budget.next_due == NEVER
+
+
+@pytest.mark.parametrize("text", [b"a||\\ud83d", b"a\tb", b"a\\x41", "标签".encode(), "标 of all".encode("gbk")])
+def test_an_empty_answer_has_the_offset_that_was_asked_for_whatever_the_subscription_says(text: bytes) -> None:
+    """Brokers read texts that are no JSON."""
+    request = pull(offset=123_456, queue=3)
+    header = request[8:].replace(b'"subscription":"*"', b'"subscription":"' + text + b'"')
+    talk = Talk("rocketmq", limit(0))
+    talk.client(frame(header))
+    talk.wait(9 * SECOND - 100 * MS)
+    assert talk.to_client == b"", "kept as long as any other"
+    talk.wait(100 * MS)
+    (answer,) = answers(talk)
+    assert answer["extFields"] == {
+        "maxOffset": "123456", "minOffset": "0", "nextBeginOffset": "123456", "suggestWhichBrokerId": "0",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("offset", [None, "+7", "9" * 30, "7.5"])
+def test_no_offset_is_made_up_for_a_pull_whose_own_cannot_be_read(offset: Value) -> None:
+    extra: dict[str, Value] = {"topic": "orders", "consumerGroup": "g", "queueId": 0, "queueOffset": offset, "sysFlag": 4}
+    talk = Talk("rocketmq", limit(0))
+    talk.client(encode_request(11, extra, opaque=3))
+    talk.wait(5 * SECOND)
+    (answer,) = answers(talk)
+    assert (answer["code"], answer["opaque"], answer["flag"], answer.get("extFields")) == (1, 3, 1, None)
+    assert talk.holds_nothing()
 
 
 @pytest.mark.parametrize("binary_answer", [False, True])
@@ -384,7 +411,7 @@ def test_a_field_that_cannot_be_read_has_its_default() -> None:
     }
     data = encode_request(11, extra)
     terms = read_terms(data, 8, len(data), 0, 11)
-    assert (terms.queue, terms.offset, terms.max_messages, terms.patience_ns) == (-1, 0, 1, 5 * SECOND)
+    assert (terms.queue, terms.offset, terms.max_messages, terms.patience_ns) == (-1, NO_OFFSET, 1, 5 * SECOND)
     bare = encode_request(11, None)
     assert read_terms(bare, 8, len(bare), 0, 11).max_messages == 32
 
