@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import struct
 
-from support.rocketmq.frames import Value, encode_request, frame
+from support.rocketmq.frames import Value, binary_header, encode_request, frame
 
 SUSPEND = 2
 
@@ -71,22 +71,30 @@ def notification(topic: str = "orders", *, opaque: int = 1, group: str = "reader
     return encode_request(200_054, extra, opaque=opaque)
 
 
-def found(opaque: int, *entries: bytes, next_offset: int = 0, minimum: int = 0, maximum: int = 0, broker: int = 0) -> bytes:
+def found(
+    opaque: int, *entries: bytes, next_offset: int = 0, minimum: int = 0, maximum: int = 0, broker: int = 0, binary: bool = False
+) -> bytes:
     """The broker's answer to a pull, with these entries."""
-    return pull_answer(opaque, 0, b"".join(entries), next_offset, minimum, maximum, broker)
+    return pull_answer(opaque, 0, b"".join(entries), next_offset, minimum, maximum, broker, binary=binary)
 
 
-def nothing_found(opaque: int, *, next_offset: int = 0, minimum: int = 0, maximum: int = 0, broker: int = 0) -> bytes:
-    return pull_answer(opaque, 19, b"", next_offset, minimum, maximum, broker)
+def nothing_found(
+    opaque: int, *, next_offset: int = 0, minimum: int = 0, maximum: int = 0, broker: int = 0, binary: bool = False
+) -> bytes:
+    return pull_answer(opaque, 19, b"", next_offset, minimum, maximum, broker, binary=binary)
 
 
-def pull_answer(opaque: int, code: int, body: bytes, next_offset: int, minimum: int, maximum: int, broker: int) -> bytes:
-    fields = {
+def pull_answer(
+    opaque: int, code: int, body: bytes, next_offset: int, minimum: int, maximum: int, broker: int, *, binary: bool = False
+) -> bytes:
+    fields: dict[str, Value] = {
         "maxOffset": str(maximum),
         "minOffset": str(minimum),
         "nextBeginOffset": str(next_offset),
         "suggestWhichBrokerId": str(broker),
     }
+    if binary:
+        return frame(binary_header(code, fields, opaque=opaque, flag=1), body, 1)
     header = {
         "code": code, "extFields": fields, "flag": 1, "language": "JAVA", "opaque": opaque,
         "serializeTypeCurrentRPC": "JSON", "version": 479,

@@ -38,7 +38,10 @@ from limiter.limits import NEVER
 from limiter.reservation import Reservation
 
 FOUND: Final = 0
-OFFSETS: Final = (b'"minOffset":"', b'"maxOffset":"', b'"suggestWhichBrokerId":"')
+OFFSETS: Final = (b"minOffset", b"maxOffset", b"suggestWhichBrokerId")
+JSON_OFFSETS: Final = tuple(b'"%b":"' % name for name in OFFSETS)
+BINARY_OFFSETS: Final = tuple(b"\0%c%b\0\0\0" % (len(name), name) for name in OFFSETS)  # the length of the number follows, then the number
+BRACE: Final = 123  # `{`: how JSON begins, and no binary header, whose code would be above 31,000
 
 
 class Settlement(Part):
@@ -190,13 +193,16 @@ class Polls:
 
     def note_offsets(self, queue: PollQueue, data: bytes, start: i64, end: i64) -> None:
         """Note what the answer's header `data[start:end]` says of its queue, for an empty answer of our own later."""
-        minimum = number_after(data, OFFSETS[0], start, end)
+        binary = data[start] != BRACE
+        names = BINARY_OFFSETS if binary else JSON_OFFSETS
+        skipped: i64 = 1 if binary else 0
+        minimum = number_after(data, names[0], skipped, start, end)
         if minimum >= 0:
             queue.minimum = minimum
-        maximum = number_after(data, OFFSETS[1], start, end)
+        maximum = number_after(data, names[1], skipped, start, end)
         if maximum >= 0:
             queue.maximum = maximum
-        broker = number_after(data, OFFSETS[2], start, end)
+        broker = number_after(data, names[2], skipped, start, end)
         if broker >= 0:
             queue.broker = broker
             self.queues.broker = broker
@@ -254,12 +260,12 @@ class Polls:
         return f"<Polls held={self.held} sent={len(self.sent)}>"
 
 
-def number_after(data: bytes, name: bytes, start: i64, end: i64) -> int:
-    """The number behind `name` in the JSON header `data[start:end]`; -1: there is none."""
+def number_after(data: bytes, name: bytes, skipped: i64, start: i64, end: i64) -> int:
+    """The number that stands `skipped` bytes behind `name` in the header `data[start:end]`; -1: there is none."""
     at: i64 = data.find(name, start, end)
     if at < 0:
         return -1
-    at += len(name)
+    at += len(name) + skipped
     number: i64 = 0
     first: i64 = at
     while at < end and at - first < 18:

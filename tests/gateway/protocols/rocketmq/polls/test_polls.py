@@ -157,7 +157,7 @@ def test_no_offset_is_made_up_for_a_pull_whose_own_cannot_be_read(offset: Value)
 def test_an_empty_answer_repeats_what_the_broker_said_last(binary_answer: bool) -> None:
     talk = Talk("rocketmq", limit(5))
     talk.client(pull(queue=0, offset=40, opaque=1))
-    talk.broker(found(1, *[stored()] * 32, next_offset=72, minimum=12, maximum=500, broker=1))
+    talk.broker(found(1, *[stored()] * 32, next_offset=72, minimum=12, maximum=500, broker=1, binary=binary_answer))
     talk.to_client = b""
     talk.client(pull(queue=0, offset=72, opaque=2) + pull(queue=1, offset=3, opaque=3))
     talk.wait(9 * SECOND)
@@ -168,7 +168,7 @@ def test_an_empty_answer_repeats_what_the_broker_said_last(binary_answer: bool) 
     shut.now = talk.now
     talk.judge.replace(talk.judge.rules.__class__((limit(0),)), talk.now)
     for opaque in (2, 3):
-        talk.broker(nothing_found(opaque, next_offset=72, minimum=12, maximum=510, broker=1))
+        talk.broker(nothing_found(opaque, next_offset=72, minimum=12, maximum=510, broker=1, binary=binary_answer))
     talk.to_client = b""
     talk.client(pull(queue=0, offset=72, opaque=4) + pull(queue=2, offset=600, opaque=5))
     talk.wait(9100 * MS)
