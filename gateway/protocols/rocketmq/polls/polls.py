@@ -13,7 +13,8 @@ turn comes::
 
 * A poll whose topic no rule looks at passes at once, and is only known by its opaque; its answer's messages are counted all the same.
 * A reservation that the broker has kept for QUIET_AFTER_NS without an answer is given back: idle consumers cost nothing.
-* An answer is never delayed or altered. What it brings beyond the reservation goes into debt (`limiter/reservation.py`).
+* An answer is never delayed or altered. What it brings beyond the reservation goes into debt, 10 s of the rate at most: a deeper debt is
+  forgiven (`limiter/reservation.py`).
 * When the connection ends, what its polls had reserved stays taken, at most what they asked for in the last QUIET_AFTER_NS.
 """
 
@@ -29,9 +30,9 @@ from gateway.pipeline.reports import Delivered
 from gateway.protocols.rocketmq.outstanding import AnswerWatcher, Outstanding
 from gateway.protocols.rocketmq.polls.empty_answers import empty_answer
 from gateway.protocols.rocketmq.polls.held import HeldPolls
-from gateway.protocols.rocketmq.polls.queues import QUIET_AFTER_NS, PollQueue, PollQueues
+from gateway.protocols.rocketmq.polls.queues import MAX_ANSWER_BYTES, QUIET_AFTER_NS, PollQueue, PollQueues
 from gateway.protocols.rocketmq.polls.stored_messages import StoredMessages
-from gateway.protocols.rocketmq.polls.terms import NOTIFICATION, PollTerms
+from gateway.protocols.rocketmq.polls.terms import NOTIFICATION, POPS, PollTerms
 from gateway.protocols.rocketmq.requests import Poll
 from limiter.keys import Key
 from limiter.limits import NEVER
@@ -55,13 +56,14 @@ class Settlement(Part):
 class PollAnswer(AnswerWatcher):
     """The answer to one poll: counts what it brings."""
 
-    __slots__ = ("bypassed", "held", "key", "polls", "queue", "reservation", "sent_at", "stored")
+    __slots__ = ("bypassed", "held", "key", "polls", "pop", "queue", "reservation", "sent_at", "stored")
 
     def __init__(self, polls: Polls, key: Key) -> None:
         self.polls = polls
         self.key = key
         self.reservation: Reservation | None = None  # where it is limited
         self.queue: PollQueue | None = None
+        self.pop = False  # the poll is one
         self.held = False  # the poll was
         self.bypassed = False  # the poll went on without a verdict
         self.sent_at = 0  # monotonic ns, where there is a reservation
@@ -114,8 +116,10 @@ class Polls:
             poll.reservation = Reservation(0, 0, queue.place())
         else:
             queue = self.queues.of(key, terms.queue)
-            messages, size = self.queues.expects(key, queue, terms.max_messages)
+            messages, size = self.queues.expects(key, queue, terms.max_messages, queue.unanswered)
             poll.reservation = Reservation(messages, size, queue.place())
+            if poll.code not in POPS:
+                queue.unanswered += 1
         poll.queue = queue
 
     def send(self, poll: Poll) -> None:
@@ -125,6 +129,7 @@ class Polls:
             self.outstanding.track_poll(poll.opaque, None)
             return
         answer = PollAnswer(self, key)
+        repeated = poll.opaque in self.outstanding.polls
         remembered = self.outstanding.track_poll(poll.opaque, answer)
         queue = poll.queue
         reservation = poll.reservation
@@ -137,6 +142,7 @@ class Polls:
             self.held.go_on(key, poll.due)
         if poll.code == NOTIFICATION:
             return
+        answer.pop = poll.code in POPS
         answer.queue = queue
         answer.reservation = reservation
         answer.held = poll.again
@@ -145,6 +151,9 @@ class Polls:
         if remembered and reservation.taken and (reservation.messages > 0 or reservation.size > 0):
             answer.sent_at = reservation.asked_at
             self.sent.append(answer)
+            self._update_due()
+        elif repeated and reservation.taken and poll.terms is not None:  # nobody sees what it brings: the most it could
+            self.settlements.append(Settlement(key, reservation, 0, poll.terms.max_messages, MAX_ANSWER_BYTES))
             self._update_due()
 
     def hold(self, poll: Poll, due: int) -> None:
@@ -172,7 +181,7 @@ class Polls:
             assert queue is not None
             assert reservation is not None
             if poll.code != NOTIFICATION:
-                reservation.messages, reservation.size = self.queues.expects(key, queue, terms.max_messages)
+                reservation.messages, reservation.size = self.queues.expects(key, queue, terms.max_messages, queue.unanswered - 1)
         return taken
 
     def answer_empty(self, poll: Poll) -> bytes:
@@ -185,6 +194,8 @@ class Polls:
         assert queue is not None
         if poll.order == queue.waiting:
             queue.waiting = 0
+        if poll.code not in POPS:
+            queue.unanswered -= 1
         self.held.go_on(key, poll.due)
         self.empty += 1
         return empty_answer(poll.code, poll.opaque, terms.offset, queue, self.queues.broker)
@@ -227,6 +238,8 @@ class Polls:
         if reservation is None or queue is None:
             return
         answer.sent_at = -1
+        if not answer.pop:
+            queue.unanswered -= 1
         self.queues.learn(answer.key, queue, messages, size)
         if reservation.taken and (messages > 0 or reservation.messages > 0 or reservation.size > 0):
             self.settlements.append(Settlement(answer.key, reservation, 1, messages, size))

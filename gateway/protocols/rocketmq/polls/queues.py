@@ -4,6 +4,9 @@ The guess is the size of the last answer, or half the guess before where that is
 for much. A queue that was never answered is expected to bring what its topic's latest answer brought, and one of an unknown topic the most
 it could bring: a consumer that begins with a backlog must not take it all at once. A poll that the broker keeps for QUIET_AFTER_NS has
 found nothing: its queue is quiet, and nothing stays reserved for it.
+
+No client's library asks a queue for messages again before its pull is answered. Whoever does is expected to get the most each time, or
+any number of pulls for a quiet queue would pass for nothing. (Pops are not counted: those of all of a Proxy's clients are of one queue.)
 """
 
 from __future__ import annotations
@@ -22,13 +25,14 @@ MAX_QUEUES: Final = 4096  # of one client; beyond it what is known is forgotten,
 class PollQueue:
     """One queue of one topic as one group's client polls it."""
 
-    __slots__ = ("broker", "maximum", "messages", "minimum", "since", "size", "waiting")
+    __slots__ = ("broker", "maximum", "messages", "minimum", "since", "size", "unanswered", "waiting")
 
     def __init__(self, messages: int, size: int) -> None:
         self.messages = messages  # what the next answer is likely to bring; -1: no idea
         self.size = size  # bytes
         self.since = 0  # monotonic ns since when messages are waited for here; 0: nothing is
         self.waiting = 0  # the number (`order`) of the held poll that has this place; 0: none
+        self.unanswered = 0  # pulls for it
         self.minimum = 0  # offsets, as the broker said last
         self.maximum = 0
         self.broker = -1  # from which broker to read, as it said last; -1: it has not
@@ -72,8 +76,10 @@ class PollQueues:
             self.queues[key, number] = queue
         return queue
 
-    def expects(self, key: Key, queue: PollQueue, most: int) -> tuple[int, int]:
-        """Messages and bytes that the answer to a poll for at most `most` messages is likely to bring."""
+    def expects(self, key: Key, queue: PollQueue, most: int, others: int) -> tuple[int, int]:
+        """Messages and bytes that the answer to a poll for at most `most` messages is likely to bring, beside `others` for the queue."""
+        if others > 0:
+            return most, MAX_ANSWER_BYTES
         if queue.messages >= 0:
             return min(queue.messages, most), queue.size
         topic = self.topics.get(key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -455,6 +456,70 @@ def test_a_poll_whose_answer_is_not_watched_costs_what_was_expected() -> None:
     assert state.fill == 33 / 64, "what was for the first is given back: the broker has found nothing yet"
     talk.broker(found(1, *[stored()] * 3))
     assert sum(one.forwarded for one in talk.conversation.reports.delivered) == 3
+
+
+def quiet(rate: int) -> Talk:
+    """The broker keeps this client's pull of queue 0 because there is nothing, so the next answer is expected to bring nothing."""
+    talk = Talk("rocketmq", limit(rate))
+    talk.client(pull(queue=0, opaque=1))
+    talk.wait(1100 * MS)
+    assert len(split_frames(talk.to_broker)) == 1
+    talk.to_broker = b""
+    return talk
+
+
+def test_pulls_for_a_queue_that_is_asked_already_reserve_the_most_they_could_bring() -> None:
+    talk = quiet(32)
+    talk.wait(SECOND)
+    talk.client(b"".join(pull(queue=number % 4, opaque=10 + number, offset=32 * number) for number in range(300)))
+    passed = [read_response(one)["opaque"] for one in split_frames(talk.to_broker)]
+    assert passed == [10, 11, 12, 13], "a second's worth for queue 0, and one each for the others, which nobody has asked"
+    assert talk.conversation.budget.held_polls == 296
+    talk.wait(900 * MS)
+    assert len(split_frames(talk.to_broker)) == 4
+
+
+def test_a_queue_is_quiet_again_for_whoever_waits_for_the_answer() -> None:
+    talk = quiet(5)
+    for opaque in range(2, 6):
+        talk.broker(nothing_found(opaque - 1))
+        talk.client(pull(queue=0, opaque=opaque))
+        talk.wait(1100 * MS)
+    assert len(split_frames(talk.to_broker)) == 4
+    (state,) = talk.judge.states(talk.now)
+    assert state.fill == 1.0
+    talk.judge.replace(talk.judge.rules.__class__((limit(0),)), talk.now)
+    talk.broker(nothing_found(5))
+    for opaque in (6, 7):
+        talk.client(pull(queue=0, opaque=opaque))
+        talk.wait(9 * SECOND)
+    assert [answer["opaque"] for answer in answers(talk)[-2:]] == [6, 7]
+    queues = {part.queue for part in talk.parts if isinstance(part, Poll)}
+    assert [queue.unanswered for queue in queues if queue is not None] == [0]
+
+
+def test_waiting_pops_are_not_taken_for_a_flood() -> None:
+    """A Proxy asks for all its clients on one connection."""
+    talk = Talk("rocketmq", limit(5))
+    talk.client(pop(opaque=1))
+    talk.wait(1100 * MS)
+    talk.client(b"".join(pop(opaque=opaque) for opaque in range(2, 100)))
+    assert len(split_frames(talk.to_broker)) == 99
+
+
+@pytest.mark.parametrize("ask", [pull, pop_lite])
+def test_polls_of_one_opaque_are_charged_the_most_they_could_bring(ask: Callable[..., bytes]) -> None:
+    talk = Talk("rocketmq", limit(32))
+    talk.client(ask(opaque=7))
+    talk.wait(2 * SECOND)
+    talk.to_broker = b""
+    talk.client(ask(opaque=7) * 300)
+    talk.wait(100 * MS)
+    asked = len(split_frames(talk.to_broker))
+    assert asked == (1 if ask is pull else 300)
+    talk.client(ask(opaque=8))
+    talk.wait((9 if ask is pop_lite else 0) * SECOND)
+    assert len(split_frames(talk.to_broker)) == asked, "what was passed is to be paid first"
 
 
 def test_notifications_have_a_place_in_line_of_their_own() -> None:
