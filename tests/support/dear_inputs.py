@@ -48,7 +48,7 @@ def table() -> bytes:
     return amqp.method(1, commands.Basic.Publish(routing_key="k")) + amqp.grown_header(1, 8000, b"x")
 
 
-BLANKS: Final = f'{{ "code":310, "extFields":{{"a":"{DIGITS}","b":"one"}},"flag":2}}'
+BLANKS: Final = f'{{ "code":310, "extFields":{{"a":"{DIGITS}","b":"one"}},"flag":2,"opaque":1}}'
 UNKNOWN: Final = ",".join(f'"{"x" * 54}{DIGITS if at == 0 else f"{at:07}"}{at:03}":1' for at in range(16))
 INPUTS: Final = (
     Input("one topic", "rocketmq", one_way(310, {"a": "g", "b": "one"}), 60_000),
@@ -63,7 +63,7 @@ INPUTS: Final = (
     Input("headers: a control character", "rocketmq", loose(b"\x01"), 60_000),
     Input("headers: GBK", "rocketmq", loose(b"\xc4\xe3\xba\xc3 ........"), 60_000),
     Input("headers: blanks", "rocketmq", frame(BLANKS.encode(), b"x"), 60_000),
-    Input("headers: 16 unknown fields", "rocketmq", frame(f'{{"code":310,{UNKNOWN},"flag":2}}'.encode(), b"x"), 10_000),
+    Input("headers: 16 unknown fields", "rocketmq", frame(f'{{"code":310,{UNKNOWN},"flag":2,"opaque":1}}'.encode(), b"x"), 10_000),
     Input("headers: 8 kB of control characters", "rocketmq", loose(b"\x01" * 8000), 4000),
     Input("headers: 8 kB of half emojis", "rocketmq", loose(rb"\ud83d" * 1333), 4000),
     Input("headers: 8 kB that are not UTF-8", "rocketmq", loose(b"\xff" * 8000 + b"x" * 8), 4000),

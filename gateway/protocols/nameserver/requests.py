@@ -19,7 +19,16 @@ from gateway.protocols.nameserver.pending_requests import PendingRequests
 from gateway.protocols.octets import u16, u32
 from gateway.protocols.rocketmq.costly_requests import OPERATION_OF
 from gateway.protocols.rocketmq.header_ambiguity import unreadable
-from gateway.protocols.rocketmq.headers import JSON, ONE_WAY, RESPONSE, read_binary, read_fields, read_json, signed32
+from gateway.protocols.rocketmq.headers import (
+    JSON,
+    ONE_WAY,
+    RESPONSE,
+    read_binary,
+    read_fields,
+    read_json,
+    refuse_without_opaque,
+    signed32,
+)
 from gateway.protocols.rocketmq.operation_keys import find_operation_key
 from gateway.protocols.rocketmq.origins import Origins
 from gateway.protocols.rocketmq.size_checks import check_header, check_length, header_too_long
@@ -142,6 +151,7 @@ class Requests:
             code: int = fields.code
             flag: int = fields.flag
             opaque: int = fields.opaque
+            refuse_without_opaque(opaque)
             for number in (code, flag, opaque):
                 if not -0x8000_0000 <= number <= 0x7FFF_FFFF:
                     raise unreadable(f"{number} is no 32-bit number")

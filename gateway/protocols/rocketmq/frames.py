@@ -35,6 +35,7 @@ from gateway.protocols.rocketmq.headers import (
     read_binary,
     read_fields,
     read_json,
+    refuse_without_opaque,
 )
 from gateway.protocols.rocketmq.long_headers import BRACE, HEAD_BYTES, LongHeader, begins_as_other
 from gateway.protocols.rocketmq.membership import HEART_BEAT, MAX_HEARTBEAT_BYTES
@@ -226,6 +227,7 @@ class Frames:
         if kind == JSON:
             text = data[at:header_end]
             header = read_json(text)
+            refuse_without_opaque(header.opaque)
             self._learn(text, header)
             return header
         header = read_binary(data, at, header_end)

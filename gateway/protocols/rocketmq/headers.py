@@ -10,6 +10,8 @@ which forgives almost everything; its behaviour was measured (2026-11, `Remoting
 * Within texts it takes what is no JSON: half a surrogate pair (`title.slice(0, 7)` of an emoji), control characters as they are, `\\x41`.
   So do we (`loose_texts.py`).
 * Single quotes, comments, bare keys, trailing commas: fastjson takes them, no client sends them, we refuse them.
+* Where no `opaque` is said, or null, it takes the next number of its own, and its answer would be nobody's here: of a poll it would not be
+  counted, of a route not rewritten. Refused (`refuse_without_opaque`); every client says one.
 * Top-level keys are matched *roughly* (`Code`, `ext_fields`). We refuse whatever it could take for one of its fields
   (`header_ambiguity.py`).
 
@@ -35,6 +37,8 @@ BINARY: Final = 1
 
 RESPONSE: Final = 1  # bits of `flag`
 ONE_WAY: Final = 2
+
+NO_OPAQUE: Final = 0x8000_0000  # in the place of one that is not said: no 32-bit number
 
 SEND_BACK: Final = 36  # CONSUMER_SEND_MSG_BACK: the broker writes to %RETRY%<group>
 LONG_NAMES: Final = frozenset((10, 324, 370))  # SEND_MESSAGE, SEND_REPLY_MESSAGE, RECALL_MESSAGE: topic, producerGroup, batch
@@ -108,7 +112,7 @@ JsonHeader: Final[Any] = msgspec.defstruct(
         ("extFields", ExtFields | None, None),
         ("flag", Number, 0),
         ("language", Text, None),
-        ("opaque", Number, 0),
+        ("opaque", Number, NO_OPAQUE),
         ("remark", msgspec.Raw, msgspec.Raw()),  # stepped over: values that nobody wants are not built, however large they are
         ("serializeTypeCurrentRPC", msgspec.Raw, msgspec.Raw()),
         ("version", Text, None),
@@ -125,7 +129,7 @@ decode_scalar: Final = msgspec.json.Decoder(str | int | float | bool | None).dec
 def read_json(text: bytes) -> Header:
     """The header `text`; raises ProtocolError where the broker could not read it or could read it differently."""
     fields = read_fields(text)
-    for number in (fields.code, fields.flag, fields.opaque):
+    for number in (fields.code, fields.flag, 0 if fields.opaque == NO_OPAQUE else fields.opaque):
         if not -0x8000_0000 <= number <= 0x7FFF_FFFF:
             raise unreadable(f"{number} is no 32-bit number")
     code: int = fields.code
@@ -159,6 +163,12 @@ def read_json(text: bytes) -> Header:
     if extra is not None and (topic or source or isinstance(extra.AccessKey, str)):
         user = as_bytes(extra.AccessKey, text)
     return Header(fields.flag, fields.opaque, topic, group, batch, code, user, source)
+
+
+def refuse_without_opaque(opaque: int) -> None:
+    """Raise ProtocolError where a header says none."""
+    if opaque == NO_OPAQUE:
+        raise unreadable("it has no opaque")
 
 
 def read_fields(text: bytes) -> Any:
@@ -233,7 +243,7 @@ def _scalar(raw: Any) -> object:
 def as_int(value: object, name: str) -> int:
     """A field of the header's own, which fastjson reads from a number or from decimal text."""
     if value is None:
-        return 0
+        return NO_OPAQUE if name == "opaque" else 0
     if isinstance(value, str) and len(value) <= 11:
         try:
             return int(value) if value.isascii() and value.lstrip("-").isdigit() else _not_a_number(name)

@@ -67,6 +67,8 @@ BAD: dict[str, tuple[bytes, str, str]] = OTHER_PROTOCOLS | {
     "depth 10,000, inside": (frame(b'{"code":310,"extFields":{"x":' + b"[" * 10_000 + b"]" * 10_000 + b"}}"), "bad_header", "unreadable"),
     "1e400": (frame(b'{"code":1e400}'), "bad_header", "unreadable"),
     "an opaque of 5,000 digits": (frame(b'{"code":310,"opaque":' + b"9" * 5000 + b"}"), "bad_header", "unreadable"),
+    "no opaque": (frame(b'{"code":11,"extFields":{"topic":"orders","consumerGroup":"g"},"flag":0}'), "bad_header", "no opaque"),
+    "null for an opaque": (frame(b'{"code":310,"extFields":{"b":"orders"},"opaque":null}'), "bad_header", "no opaque"),
     "code said twice": (frame(json_header(310, {"b": "orders"})[:-1] + b',"code":34}'), "bad_header", "'code' is said twice"),
     "a name that hashes alike": (frame(b'{"code\\u0000":310,"extFields":{"b":"orders"}}'), "bad_header", "almost one of the protocol's"),
     "binary header too short": (frame(bytes(20), kind=1), "bad_header", "fixed part"),

@@ -323,6 +323,8 @@ BAD_REQUESTS = {
     "header no JSON": (rocketmq.frame(b"not JSON"), "bad_header"),
     "binary header too short": (rocketmq.frame(b"\0" * 20, b"", 1), "bad_header"),
     "code beyond 32 bits": (rocketmq.frame(b'{"code":4294967399,"opaque":1}'), "bad_header"),
+    "no opaque": (rocketmq.frame(b'{"code":105,"flag":0}'), "bad_header"),
+    "null for an opaque": (rocketmq.frame(b'{"code":105,"opaque":null}'), "bad_header"),
     "code said twice": (rocketmq.frame(b'{"code":105,"code":103,"opaque":1}'), "bad_header"),
 }
 
