@@ -19,7 +19,7 @@ from mypy_extensions import i64
 
 from gateway.pipeline.context import ConversationContext
 from gateway.pipeline.mixing import MIN_MIXED_AHEAD, Mixing
-from gateway.pipeline.parts import BODY, PLAIN, Part
+from gateway.pipeline.parts import BODY, PLAIN, REQUEST, Part
 from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.batches import count_batch
 from gateway.protocols.rocketmq.costly_requests import OPERATION_OF
@@ -264,12 +264,14 @@ class Frames:
                 costly = Sends(data, at, end, key, 1, 0, [opaque], not wants_answer, False, True)
                 parts.append(costly)
                 return costly
-        if wants_answer and header.code in POLLS:
+        if header.code in POLLS and not header.flag & RESPONSE:
             if self._waits(at, end, size):
                 return None
             poll = self._poll(data, at, end, header, opaque)
-            parts.append(poll)
-            return poll
+            poll.unanswered = not wants_answer
+            if wants_answer or poll.kind == REQUEST:  # brokers answer some that are one-way: those are limited all the same
+                parts.append(poll)
+                return poll
         if header.code == HEART_BEAT and wants_answer and end <= size:
             if self.client_gone:
                 rejected = RejectedRequest(b"")

@@ -15,6 +15,7 @@ turn comes::
 * A reservation that the broker has kept for QUIET_AFTER_NS without an answer is given back: idle consumers cost nothing.
 * An answer is never delayed or altered. What it brings beyond the reservation goes into debt, 10 s of the rate at most: a deeper debt is
   forgiven (`limiter/reservation.py`).
+* A poll that says it is one-way is limited as any other, for brokers answer some of them; the gateway itself gives it no answer.
 * When the connection ends, what its polls had reserved stays taken, at most what they asked for in the last QUIET_AFTER_NS.
 """
 
@@ -185,7 +186,7 @@ class Polls:
         return taken
 
     def answer_empty(self, poll: Poll) -> bytes:
-        """The answer to a held poll whose client can wait no longer."""
+        """The answer to a held poll whose client can wait no longer; b"" to a one-way one."""
         key = poll.key
         terms = poll.terms
         queue = poll.queue
@@ -198,7 +199,7 @@ class Polls:
             queue.unanswered -= 1
         self.held.go_on(key, poll.due)
         self.empty += 1
-        return empty_answer(poll.code, poll.opaque, terms.offset, queue, self.queues.broker)
+        return b"" if poll.unanswered else empty_answer(poll.code, poll.opaque, terms.offset, queue, self.queues.broker)
 
     # ---- answers ---------------------------------------------------------------------------------------------------
 

@@ -507,6 +507,25 @@ def test_waiting_pops_are_not_taken_for_a_flood() -> None:
     assert len(split_frames(talk.to_broker)) == 99
 
 
+@pytest.mark.parametrize("binary", [False, True])
+def test_a_one_way_pull_is_limited_and_what_it_brings_is_counted(binary: bool) -> None:
+    """Brokers answer some of them all the same."""
+    talk = Talk("rocketmq", limit(5))
+    extra: dict[str, Value] = {"topic": "orders", "consumerGroup": "g", "queueId": 0, "queueOffset": 0, "maxMsgNums": 5, "sysFlag": 6}
+    first, second = (encode_request(11, extra, opaque=opaque, flag=2, binary=binary) for opaque in (1, 2))
+    talk.client(first + second)
+    assert talk.to_broker == first
+    talk.broker(found(1, *[stored()] * 32))
+    assert sum(one.forwarded for one in talk.conversation.reports.delivered) == 32
+    talk.to_client = b""
+    talk.wait(9 * SECOND)
+    assert talk.to_client == b"", "no answer of the gateway's own"
+    assert talk.to_broker == first + second
+    talk.client(encode_request(11, extra | {"topic": "other"}, opaque=3, flag=2, binary=binary))
+    talk.broker(found(2, *[stored()] * 2))
+    assert talk.holds_nothing()
+
+
 @pytest.mark.parametrize("ask", [pull, pop_lite])
 def test_polls_of_one_opaque_are_charged_the_most_they_could_bring(ask: Callable[..., bytes]) -> None:
     talk = Talk("rocketmq", limit(32))
