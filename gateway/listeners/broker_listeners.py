@@ -84,7 +84,7 @@ class BrokerListeners(Routes):
         self._written_at = 0.0
         self._handed_over = False
         self._dismiss: dict[Broker, Callable[[], None]] = {}
-        self._unsettled: dict[Broker, int] = {}  # whose address has just changed: looks until it counts as settled
+        self._unsettled: dict[Broker, tuple[int, str]] = {}  # addresses that have just changed: looks until they count; the one logged
         self._lines = {
             event: log.LogThrottle(LOG_EVERY_S) for event in ("route_not_rewritten", "registration_refused", "state_write_failed")
         }
@@ -258,12 +258,18 @@ class BrokerListeners(Routes):
     def _move(self, assigned: BrokerPort, address: str, upstream: Address) -> None:
         """The broker has another address: connections from now on go there. Raises RouteError."""
         listener = self.opened.get(assigned.broker)
-        if listener is not None:
-            before = listener.upstreams.text
-            listener.upstreams.move([upstream], listener.upstreams.tls)
-            self._unsettled[assigned.broker] = SETTLED
-            log.event(logging.INFO, "broker_moved", listener=listener.name, upstream=address, before=before)
-        assigned.address = address
+        before, assigned.address = assigned.address, address
+        if listener is None:
+            self._write()
+            return
+        listener.upstreams.move([upstream], listener.upstreams.tls)
+        _, logged = self._unsettled.get(assigned.broker, (0, ""))
+        self._unsettled[assigned.broker] = SETTLED, logged or address
+        if not logged:
+            self._say_moved(assigned, before)
+
+    def _say_moved(self, assigned: BrokerPort, before: str) -> None:
+        log.event(logging.INFO, "broker_moved", listener=self._name(assigned.broker), upstream=assigned.address, before=before)
         self._write()
 
     def _take_in(self, assigned: BrokerPort, listener: Listener) -> None:
@@ -292,7 +298,7 @@ class BrokerListeners(Routes):
     def _own_listener(self, address: Address) -> Listener | None:
         """The listener of this gateway that a connection to `address` would reach."""
         for listener in self.listening.values():
-            if not listener.inherited and listener.bind[1] not in {0, address.port, address.port + VIP}:
+            if listener.port not in {0, address.port, address.port + VIP}:
                 continue  # asking the kernel where it listens takes longer than all the rest, and a route has many addresses
             called = self.host if listener in self.opened.values() else ""
             if any(reaches(address, bound, called) for bound in listener.addresses()):
@@ -302,9 +308,16 @@ class BrokerListeners(Routes):
     def left_behind(self) -> list[Listener]:
         """The listeners with connections to an address that their broker has left. Called once a second.
 
-        Not while the address goes on changing: where two name servers disagree, each route would close what the one before had made.
+        Not while the address goes on changing: where two name servers disagree, each route would close what the one before had made, and
+        be a line of the log and a write of the file. Of these there is one when that begins, and one when it has ended elsewhere.
         """
-        self._unsettled = {broker: looks - 1 for broker, looks in self._unsettled.items() if looks > 1}
+        for broker, (looks, logged) in list(self._unsettled.items()):
+            self._unsettled[broker] = looks - 1, logged
+            if looks == 1:
+                del self._unsettled[broker]
+                assigned = self.by_broker.get(broker)
+                if assigned is not None and assigned.address != logged:
+                    self._say_moved(assigned, logged)
         return [
             listener
             for broker, listener in self.opened.items()

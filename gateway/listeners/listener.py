@@ -84,6 +84,7 @@ class Listener:
         self.name = config.name
         self.protocol = config.protocol
         self.bind = bind
+        self.port = bind[1]  # on which it listens; 0: one that the kernel has chosen
         self.upstreams = upstreams
         self.accept_proxy = accept_proxy
         self.trusted_proxies = trusted_proxies or TrustedProxies()  # a reload may put others here
@@ -107,6 +108,7 @@ class Listener:
         self.inherited = inherited is not None
         if inherited is not None:
             self.sock = inherited
+            self.port = inherited.getsockname()[1]
             return
         self.sock = listen(self.bind, self.name)
 

@@ -165,7 +165,9 @@ def test_a_port_that_somebody_else_has_is_passed_over(house: Callable[..., House
         assert one.brokers.find("broker-a", 0, ONE) == f"127.0.0.1:{one.brokers.ports[1]}"
 
 
-def test_systemds_sockets_are_taken_for_brokers_that_are_known_and_for_those_to_come(tmp_path: Path) -> None:
+def test_systemds_sockets_are_taken_for_brokers_that_are_known_and_for_those_to_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Systemd holds its ports for ever: none of them could be bound."""
     first, last = port_range(4)
     held = [socket.create_server((LOOPBACK, port)) for port in (first, first + 1)]
@@ -179,6 +181,10 @@ def test_systemds_sockets_are_taken_for_brokers_that_are_known_and_for_those_to_
         assert before.brokers.find("broker-a", 0, ONE) == f"127.0.0.1:{first + 1}"
         assert before.brokers.find("broker-b", 0, TWO) == f"127.0.0.1:{first}"
         assert [before.listening[f"names/{name}/0"].inherited for name in ("broker-a", "broker-b")] == [True, True]
+        unasked = Mock(side_effect=AssertionError("the kernel is asked where another port's listener is"))
+        monkeypatch.setattr(before.listening["names/broker-b/0"], "addresses", unasked)
+        with pytest.raises(RouteError, match="loop"):
+            before.brokers.find("broker-c", 0, f"127.0.0.1:{first + 1}")
     finally:
         before.close()
         for sock in held:
@@ -341,6 +347,30 @@ def test_connections_to_an_address_that_a_broker_has_left_are_found_once_the_add
     assert one.brokers.left_behind() == [master]
     one.brokers.find("broker-a", 0, ONE)
     assert [one.brokers.left_behind() for _ in range(3)] == [[], [], []], "it is back where they are"
+
+
+def test_an_address_that_goes_on_changing_is_logged_and_written_when_that_begins_and_when_it_has_ended(
+    house: Callable[..., House], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = heard(monkeypatch)
+    one = house()
+    one.brokers.find("broker-a", 0, ONE)
+
+    def moves() -> list[tuple[object, object]]:
+        return [(fields["before"], fields["upstream"]) for event, fields in said if event == "broker_moved"]
+
+    def written() -> str:
+        return str(json.loads(one.file.read_text())["brokers"][0]["address"])
+
+    for address in (TWO, ONE, TWO, ONE, THREE):
+        one.brokers.find("broker-a", 0, address)
+        one.brokers.left_behind()
+    assert (moves(), written()) == ([(ONE, TWO)], TWO)
+    one.brokers.left_behind()
+    assert (moves(), written()) == ([(ONE, TWO), (TWO, THREE)], THREE)
+    one.brokers.left_behind()
+    one.brokers.find("broker-a", 0, ONE)
+    assert (moves()[2:], written()) == ([(THREE, ONE)], ONE), "a new change"
 
 
 # ---- the range used up -------------------------------------------------------------------------------------------------
