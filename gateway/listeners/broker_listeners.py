@@ -65,7 +65,7 @@ class BrokerListeners(Routes):
         names: Listener,
         listening: dict[str, Listener],
         state_directory: Path,
-        wall_clock: Callable[[], float] = time.time,
+        wall_clock: Callable[[], float] | None = None,
     ) -> None:
         assert entry.broker_ports is not None, "checked with the configuration"
         self.entry = entry  # a reload may put another one here, with other TLS
@@ -80,7 +80,7 @@ class BrokerListeners(Routes):
         self.refused_registrations = 0
         self._inherited: dict[int, socket.socket] = {}  # by port: systemd's, of ports that no broker has
         self._file = BrokerPortsFile(state_directory, entry.name)
-        self._wall_clock = wall_clock
+        self._wall_clock = wall_clock or steady_clock(time.time, time.monotonic)
         self._written_at = 0.0
         self._handed_over = False
         self._dismiss: dict[Broker, Callable[[], None]] = {}
@@ -349,6 +349,15 @@ class BrokerListeners(Routes):
 
     def __repr__(self) -> str:
         return f"<BrokerListeners {self.entry.name} {len(self.by_broker)}/{len(self.ports)} ports, advertised as {self.host}>"
+
+
+def steady_clock(wall: Callable[[], float], monotonic: Callable[[], float]) -> Callable[[], float]:
+    """The seconds since 1970, which no setting of the clock moves from now on.
+
+    A clock set forward would take ports from brokers that live, and one set back keep those of brokers that are gone.
+    """
+    ahead = wall() - monotonic()
+    return lambda: ahead + monotonic()
 
 
 def brokers_of(settings: Settings, listening: dict[str, Listener]) -> dict[str, BrokerListeners]:

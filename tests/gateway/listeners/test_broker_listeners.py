@@ -17,7 +17,7 @@ import trio
 
 from config import load
 from config.addresses import Address
-from gateway.listeners.broker_listeners import UNNAMED_S, BrokerListeners, brokers_of
+from gateway.listeners.broker_listeners import UNNAMED_S, BrokerListeners, brokers_of, steady_clock
 from gateway.listeners.broker_ports import BrokerPort, BrokerPortsFile
 from gateway.listeners.factory import apply_tls, listeners_of, read_tls, with_derived
 from gateway.listeners.listener import Arrival, Listener
@@ -435,6 +435,16 @@ def test_a_broker_seen_in_the_future_rests_as_any_other_after_a_restart(house: C
         assert one.brokers.find("new", 0, TWO) == f"127.0.0.1:{first}"
     finally:
         one.close()
+
+
+def test_setting_the_clock_takes_no_port_and_keeps_none() -> None:
+    wall, monotonic = 1_000_000.0, 5.0
+    clock = steady_clock(lambda: wall, lambda: monotonic)
+    assert clock() == 1_000_000
+    wall, monotonic = 2_000_000.0, 6.0
+    assert clock() == 1_000_001
+    wall, monotonic = 0.0, 126.0
+    assert clock() == 1_000_121
 
 
 def test_a_broker_with_connections_never_gives_up_its_port(house: Callable[..., House]) -> None:
