@@ -38,7 +38,7 @@ from gateway.protocols.rocketmq.headers import (
     refuse_without_opaque,
 )
 from gateway.protocols.rocketmq.long_headers import BRACE, HEAD_BYTES, LongHeader, begins_as_other
-from gateway.protocols.rocketmq.membership import HEART_BEAT, MAX_HEARTBEAT_BYTES
+from gateway.protocols.rocketmq.membership import HEART_BEAT, LOCK_BATCH_MQ, MAX_HEARTBEAT_BYTES
 from gateway.protocols.rocketmq.mixed_sends import MixedSends
 from gateway.protocols.rocketmq.operation_keys import SEPARATOR, find_operation_key
 from gateway.protocols.rocketmq.origins import Origins, binary_client, user_text
@@ -80,7 +80,7 @@ class Frames:
         self.own_codes = context.own_codes  # requests the gateway answers itself
         self.rejects_requests = False  # the gateway answers all that want an answer
         self.heartbeat = b""  # the body of the client's last: its groups (`membership.py`)
-        self.client_gone = False  # what would make it a member again is not passed on
+        self.client_gone = False  # what would make it a member again, or keep queues for it, is not passed on
         self.last_header: Header | None = None  # that `last_key` was found for
         self.last_key: Key | None = None
         self.last_poll: Header | None = None  # that `last_source` was found for
@@ -272,7 +272,8 @@ class Frames:
             if wants_answer or poll.kind == REQUEST:  # brokers answer some that are one-way: those are limited all the same
                 parts.append(poll)
                 return poll
-        if header.code == HEART_BEAT and wants_answer and end <= size:
+        joins = header.code == HEART_BEAT or (self.client_gone and header.code == LOCK_BATCH_MQ)
+        if joins and not header.flag & RESPONSE and end <= size:  # one-way ones, too: the Proxy's heartbeats are
             if self.client_gone:
                 rejected = RejectedRequest(b"")
                 parts.append(rejected)

@@ -14,6 +14,7 @@ import msgspec
 
 HEART_BEAT: Final = 34
 UNREGISTER_CLIENT: Final = 35
+LOCK_BATCH_MQ: Final = 41  # keeps queues for a minute
 ONE_WAY: Final = 2  # bit of the flag
 MAX_HEARTBEAT_BYTES: Final = 65_536  # of a body that is kept; a client of some hundred groups has a tenth of it (a guess)
 

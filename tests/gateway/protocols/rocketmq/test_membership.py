@@ -7,7 +7,8 @@ import json
 import pytest
 
 from gateway.protocols.rocketmq.membership import leave_groups
-from support.rocketmq.frames import frame
+from support.rocketmq.frames import encode_request, frame, read_response, split_frames
+from support.wires.conversations import Talk
 
 
 def heartbeat(consumers: list[str], producers: list[str]) -> bytes:
@@ -45,6 +46,21 @@ def test_a_client_that_did_not_say_what_it_is_counts_as_one_of_java() -> None:
     (found,) = told(leave_groups(heartbeat(["a"], [""]), "", -1))
     assert (found["language"], found["version"]) == ("JAVA", 0)
     assert found["extFields"] == {"clientID": "c@1", "consumerGroup": "a"}
+
+
+@pytest.mark.parametrize("flag", [0, 2])
+def test_a_client_that_is_gone_joins_no_more_whether_it_wants_an_answer_or_not(flag: int) -> None:
+    """RocketMQ's Proxy wants none to its heartbeats."""
+    talk = Talk("rocketmq")
+    talk.client(encode_request(34, {}, heartbeat(["a"], ["p"]), flag=flag) + encode_request(41, {}, b"{}", flag=flag))
+    assert [read_response(each)["code"] for each in split_frames(talk.to_broker)] == [34, 41]
+    talk.to_broker = b""
+    talk.conversation.leave()
+    (left,) = told(talk.conversation.take_farewells(quiet=True))
+    assert left["extFields"] == {"clientID": "c@1", "consumerGroup": "a", "producerGroup": "p"}
+    lock, other = encode_request(41, {}, b"{}", opaque=3, flag=flag), encode_request(15, {}, opaque=4, flag=2)
+    talk.client(lock + encode_request(34, {}, heartbeat(["a"], []), opaque=2, flag=flag) + other)
+    assert talk.to_broker == other
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"\xff", b'{"clientID": 7}', b"[" * 100_000, heartbeat([], [])])
