@@ -26,6 +26,7 @@ CODES_OF: Final[dict[str, tuple[int, ...]]] = {
         12, 33, 321, 29, 303,  # messages: by key, by id, by place in a queue, by time; time span of a group's backlog
         105, 106, 901, 101, 219, 206, 224, 304, 311, 312, 313, 319,  # name server: routes, brokers, lists of topics, its settings
         22, 23, 26, 28, 47, 202, 203, 204, 208, 214, 300, 305, 307, 315, 317, 328, 343, 345, 351, 352, 2003,  # broker: consoles' views
+        52, 54,  # ACLs of brokers before 5.3
         200_074, 200_075, 200_076, 200_077, 200_078,  # the same of light topics
     ),
     REQUEUE: (200_053,),  # CHANGE_MESSAGE_INVISIBLETIME
@@ -33,7 +34,7 @@ CODES_OF: Final[dict[str, tuple[int, ...]]] = {
         25, 27, 306, 316, 329, 354, 355, 2001, 2002, 2004, 5001, 301, 302, 200_079,  # settings, cleaning, exports, filters
         100, 102, 318, 205, 327,  # of name servers
         211, 212, 222, 223, 314, 209, 210, 213, 309,  # groups: resets, clones, stops, a message consumed at an operator's word
-        *range(3001, 3011),  # users and ACLs
+        *range(3001, 3011), 50, 51, 53,  # users and ACLs; of brokers before 5.3
     ),
 }  # fmt: skip
 OPERATION_OF: Final[dict[int, str]] = {code: operation for operation, codes in CODES_OF.items() for code in codes}
