@@ -1,7 +1,7 @@
 """Completeness: which gateways were there in which seconds, and which ones are missing.
 
 A gateway writes a line every second, a heartbeat at least. A second with no line of any gateway is missing, not idle: later steps count
-time in observed seconds (ticks). A gateway that wrote until the end of the newest remembered day's log (of LOOK_BACK_DAYS: a refused day
+time in observed seconds (ticks). A gateway that wrote until the end of the newest remembered day (of LOOK_BACK_DAYS: a refused day
 is not remembered) and wrote today in less than MIN_SHARE of as many seconds is missing: its part of the demand would be, too, and the
 quotas too small. A day of which no gateway wrote the end is refused while its last files may still be shipped.
 """
@@ -63,7 +63,7 @@ def missing(today: Mapping[str, Mapping[str, Any]], day: Day, newest: Manifest |
     length = newest.end - newest.start or day.seconds
     found = {}
     for name, known in sorted(newest.gateways.items()):
-        if known["last"] < _end(newest) - MAX_SILENCE_S:
+        if known["last"] < newest.end - MAX_SILENCE_S:
             continue
         expected = known["seconds"] * day.seconds // length
         seconds = today.get(name, {}).get("seconds", 0)
@@ -73,22 +73,17 @@ def missing(today: Mapping[str, Mapping[str, Any]], day: Day, newest: Manifest |
 
 
 def ended(today: Mapping[str, Mapping[str, Any]], newest: Manifest | None) -> list[str]:
-    """Sentences about gateways whose log ended before that of the newest remembered day, and that are absent today: they are taken to
+    """Sentences about gateways whose log ended before the end of the newest remembered day, and that are absent today: they are taken to
     have been stopped, which nobody would notice where only their log was lost."""
     found = []
     for name, known in sorted(newest.gateways.items()) if newest is not None else ():
-        if newest is not None and known.get("last", newest.end) < _end(newest) - MAX_SILENCE_S and name not in today:
+        if newest is not None and known.get("last", newest.end) < newest.end - MAX_SILENCE_S and name not in today:
             moment = datetime.fromtimestamp(known["last"], UTC)
             found.append(
                 f"the log of gateway {name} ended {moment:%Y-%m-%d %H:%M:%S} UTC, and it is not expected any more; "
                 "where it ran on, ship its log and compute the days again"
             )
     return found
-
-
-def _end(newest: Manifest) -> int:
-    """When its log ended: with the day, or before where no gateway wrote its last seconds."""
-    return min(newest.end, max((int(each.get("last", newest.end)) for each in newest.gateways.values()), default=newest.end) + 1)
 
 
 def still_missing(today: Mapping[str, Mapping[str, Any]], before: Sequence[Manifest]) -> set[str]:

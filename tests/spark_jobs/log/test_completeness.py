@@ -106,9 +106,3 @@ def test_a_day_whose_last_hour_is_not_shipped_yet_is_refused_for_some_hours() ->
     for now in (TODAY.end - 1800, TODAY.end + MAY_COME_S):  # the day is not over, or nothing is to come
         refuse_early_end(short, TODAY, now)
     refuse_early_end({**short, "c": {"last": TODAY.end - MAX_SILENCE_S}}, TODAY, TODAY.end + 600)
-
-
-def test_gateways_are_expected_where_all_their_logs_ended_an_hour_early() -> None:
-    known = manifest({"a": (0, 82_800), "b": (0, 82_800), "stopped": (0, 40_000)})
-    assert missing({"a": {"seconds": 82_800}}, TODAY, known) == {"b": (0, 82_800)}
-    assert ["stopped" in said for said in ended({"a": {}}, known)] == [True]
