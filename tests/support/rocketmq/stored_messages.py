@@ -78,9 +78,7 @@ def found(
     return pull_answer(opaque, 0, b"".join(entries), next_offset, minimum, maximum, broker, binary=binary)
 
 
-def nothing_found(
-    opaque: int, *, next_offset: int = 0, minimum: int = 0, maximum: int = 0, broker: int = 0, binary: bool = False
-) -> bytes:
+def nothing_found(opaque: int, *, next_offset: int = 0, minimum: int = 0, maximum: int = 0, broker: int = 0, binary: bool = False) -> bytes:
     return pull_answer(opaque, 19, b"", next_offset, minimum, maximum, broker, binary=binary)
 
 
