@@ -325,7 +325,7 @@ WORKERS: Final = {
     "worker_started": lines("info", fields="pid after_ms", meaning="A worker serves."),
     "worker_ended": lines(
         "error", fields="worker pid how replaced_after_ms remedy",
-        meaning="A worker ended by itself, `how`; its connections are closed and another one takes its place."),
+        meaning="A worker ended by itself, or cannot be started now: `how`. Its connections are closed, and another one takes its place."),
     "worker_killed": lines(
         "error", fields="worker pid err remedy", meaning="The parent killed a worker that did not do what it should; `err` says what."),
     "worker_failed": lines("error", fields="worker pid err", meaning="A fault while the parent talked to a worker: please report it."),

@@ -226,15 +226,15 @@ class Child:
             self.killed = True
 
     async def live(self, descriptors: Sequence[int]) -> int:
-        """Start it, and listen to it until it is over; its exit code (below 0: a signal's number)."""
-        mine, theirs = socket.socketpair()
-        with theirs:
-            process = await trio.lowlevel.open_process(
-                python(f"{__package__}.worker", str(theirs.fileno())),
-                pass_fds=[theirs.fileno(), *descriptors],
-                env=child_environment(),
-                stdin=subprocess.DEVNULL,
-            )
+        """Start it, and listen to it until it is over; its exit code (below 0: a signal's number).
+
+        Raises OSError, or RuntimeError where there is no thread for it, when it cannot be started: it is over then.
+        """
+        try:
+            process, mine = await self._start(descriptors)
+        except BaseException:
+            self._end()
+            raise
         self.pid = process.pid
         mine.setblocking(False)
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(mine))
@@ -260,6 +260,22 @@ class Child:
             with trio.CancelScope(shield=True):
                 await stream.aclose()
                 await process.wait()
+
+    async def _start(self, descriptors: Sequence[int]) -> tuple[trio.Process, socket.socket]:
+        """The process, and this end of the socket to it."""
+        mine, theirs = socket.socketpair()
+        try:
+            with theirs:
+                process = await trio.lowlevel.open_process(
+                    python(f"{__package__}.worker", str(theirs.fileno())),
+                    pass_fds=[theirs.fileno(), *descriptors],
+                    env=child_environment(),
+                    stdin=subprocess.DEVNULL,
+                )
+        except BaseException:
+            mine.close()
+            raise
+        return process, mine
 
     def _end(self) -> None:
         self.over.set()

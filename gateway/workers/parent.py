@@ -11,8 +11,8 @@ It opens the listening sockets and hands them to each worker, so they outlive ev
 worker accepts. While a worker is being replaced its clients wait in the kernel's queue.
 
 A change is in force when all workers have answered so (`in_force`). A worker that does not answer within ANSWER_S is killed, and its
-successor begins under the new rules. A worker that ends is replaced, at once or, if it lived shortly, after a pause that doubles; the
-others notice nothing.
+successor begins under the new rules. A worker that ends is replaced, at once or, if it lived shortly or could not be started,
+after a pause that doubles; the others notice nothing.
 
 What operators see and do is `control_plane.py`'s, over the workers as its data planes; what has ended with a worker stays in it.
 """
@@ -294,11 +294,18 @@ class Parent(ControlPlane):
             self.children[place] = child
             if self._may_begin.is_set():
                 self._tell_to_begin(child)  # before anything is awaited: it is the first message
-            code: list[int] = []
+            ended: list[str] = []
             async with trio.open_nursery() as nursery:
 
-                async def live(child: Child = child, code: list[int] = code) -> None:
-                    code.append(await child.live([*self._socket_numbers(child.worker).values(), self.counts.descriptor]))
+                async def live(child: Child = child, ended: list[str] = ended) -> None:
+                    try:
+                        code = await child.live([*self._socket_numbers(child.worker).values(), self.counts.descriptor])
+                    except (OSError, RuntimeError) as error:  # as `Child.live`: no memory, no process, no descriptor at the moment
+                        if child.generation == 0 and not self._committed:
+                            raise
+                        ended.append(f"cannot be started: {error}")
+                    else:
+                        ended.append(f"signal {-code}" if code < 0 else f"exit code {code}")
 
                 nursery.start_soon(live)
                 if not child.begun:
@@ -319,10 +326,9 @@ class Parent(ControlPlane):
                 return
             await clear_spool(spool_directory(self.settings), tells=False)
             pause = PAUSE_S if time.monotonic() - child.started > SHORT_LIFE_S else min(2 * pause, MAX_PAUSE_S)
-            ended = f"signal {-code[0]}" if code[0] < 0 else f"exit code {code[0]}"
-            self.replaced += 1
+            self.replaced += child.pid != 0
             log.event(
-                logging.ERROR, "worker_ended", worker=place, pid=child.pid, how=ended, replaced_after_ms=round(pause * 1e3),
+                logging.ERROR, "worker_ended", worker=place, pid=child.pid, how=ended[0], replaced_after_ms=round(pause * 1e3),
                 remedy="its connections are closed; the other workers go on",
             )  # fmt: skip
             with trio.move_on_after(pause):
@@ -419,11 +425,11 @@ class Parent(ControlPlane):
         if not worker:
             LogWriter(settings.directory, self.settings.gateway.name, self.boot, Rolling(0, 0, 0)).close_leftovers()
             return
-        for path in settings.directory.glob(f"dt=*/hr=*/{stem}{worker}-*.jsonl.open"):
-            try:
+        try:
+            for path in settings.directory.glob(f"dt=*/hr=*/{stem}{worker}-*.jsonl.open"):
                 path.rename(path.with_suffix(""))
-            except OSError as error:
-                log.event(logging.ERROR, "access_log_failed", err=f"cannot close {path.name}: {error.strerror}")
+        except OSError as error:
+            log.event(logging.ERROR, "access_log_failed", err=f"cannot close files of {stem}{worker}: {error.strerror}")
 
 
 async def wait_any(*events: trio.Event) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import socket
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -125,6 +126,42 @@ async def test_a_worker_that_does_not_answer_is_killed_and_not_waited_for(
     parent.children[1].take(Done(waiting(parent.children[1])[0]))
     await parent.in_force()
     assert (killed, trio.current_time() - began) == ([(4712, 9)], ANSWER_S)
+
+
+async def test_a_worker_that_cannot_be_started_at_the_moment_is_tried_again_and_the_others_go_on(
+    parent: Parent, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where there was no process, memory or descriptor for it the whole gateway ended, until November 2026."""
+    del autojump_clock
+    no_process = BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+    faults: Iterator[object] = iter([None, no_process, RuntimeError("can't start new thread")])
+    started_again = trio.Event()
+
+    async def wait() -> int:
+        return -9
+
+    async def open_process(*_: object, **__: object) -> object:
+        fault = next(faults, started_again)
+        if isinstance(fault, Exception):
+            raise fault
+        if fault is started_again:
+            started_again.set()
+            await trio.sleep_forever()
+        return SimpleNamespace(pid=4711, returncode=-9, wait=wait)
+
+    monkeypatch.setattr("trio.lowlevel.open_process", open_process)
+    parent.children[1].ready.set()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(parent._attend, 1)
+        await started_again.wait()
+        nursery.cancel_scope.cancel()
+    ended = [cast(Any, record).fields for record in caplog.records if record.getMessage() == "worker_ended"]
+    assert [(each["how"], each["pid"]) for each in ended] == [
+        ("signal 9", 4711),
+        ("cannot be started: [Errno 11] Resource temporarily unavailable", 0),
+        ("cannot be started: can't start new thread", 0),
+    ]
+    assert parent.replaced == 1
 
 
 async def test_a_console_does_not_wait_behind_another_workers_that_changes_a_limit(parent: Parent) -> None:
