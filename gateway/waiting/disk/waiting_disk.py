@@ -8,6 +8,9 @@ A job says where it writes, so a write that failed half way is repeated in the s
 repeats its job each RETRY_S and says why in `trouble`; nothing is lost meanwhile, because what is to be written stays in memory until it is
 written. That memory counts for its connection, which is not read when it has too much: a slow disk is felt by the sender.
 
+A read that fails though its file may be whole is done again as well, behind the others: for half a minute where the disk fails, and as long
+as it takes where the machine has no descriptor or memory for it.
+
 Each process has a subdirectory of its own, locked as long as it lives. What a process that is gone has left is deleted
 (`left_behind.py`).
 """
@@ -35,7 +38,9 @@ from gateway.waiting.disk.waiting_messages import WaitingMessages
 MAX_BATCH_BYTES: Final = 262_144  # of memory; one read of a socket: a file is opened for each batch (a guess)
 MIN_BATCH_BYTES: Final = 4_096  # with thousands of queues (a guess)
 THREADS: Final = 2  # one writes, one reads and deletes
-RETRY_S: Final = 0.5  # between two tries of a write that failed (a guess)
+RETRY_S: Final = 0.5  # between two tries of a write or read that failed (a guess)
+READ_TRIES: Final = 60  # of a read that the disk refuses, until its file is taken for damaged (a guess)
+SHORTAGES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # of the process or machine: the file is whole
 LOCK: Final = "lock"
 OWN: Final = re.compile(r"\d+-[0-9a-f]{8}")  # a process's directory: its number, which comes again, and what does not
 
@@ -47,7 +52,7 @@ DELETE: Final = 2
 class Job:
     """One thing to be done in a file: `parts` are written at `offset`; `length` bytes are read from there; or it is deleted."""
 
-    __slots__ = ("batch", "cancelled", "data", "error", "kind", "length", "name", "offset", "owner", "parts")
+    __slots__ = ("batch", "cancelled", "data", "error", "kind", "length", "name", "offset", "owner", "parts", "tries")
 
     def __init__(self, owner: object, kind: int, name: str, offset: int = 0, length: int = 0, parts: list[Part] | None = None) -> None:
         self.owner = owner
@@ -59,6 +64,7 @@ class Job:
         self.batch: object = None  # the owner's, of a write
         self.data = b""  # what was read
         self.error: Exception | None = None  # of a read or deletion that failed
+        self.tries = 0  # of a read: how often it has failed
         self.cancelled = False  # nobody waits for it any more: it is left out where it has not begun
 
     def __repr__(self) -> str:
@@ -230,7 +236,7 @@ class WaitingDisk:
             return False
         job = self._reads.get()
         assert job is not None
-        self._do_read(job)
+        self._try_read(job)
         return True
 
     def _write_all(self) -> None:
@@ -297,14 +303,21 @@ class WaitingDisk:
 
     def _read_all(self) -> None:
         while (job := self._reads.get()) is not None:
-            self._do_read(job)
+            if not self._try_read(job):
+                self._closed.wait(RETRY_S)
 
-    def _do_read(self, job: Job) -> None:
+    def _try_read(self, job: Job) -> bool:
+        """Whether the read or deletion is done. A read whose file may be whole is put behind the others, and done again."""
         try:
             self._read(job)
         except Exception as error:  # MemoryError, too
+            job.tries += 1
+            if job.kind == READ and may_pass(error, job.tries):
+                self._reads.put(job)
+                return False
             job.error = error
         self._finish(job)
+        return True
 
     def _read(self, job: Job) -> None:
         own = self._own
@@ -332,6 +345,13 @@ class WaitingDisk:
 
     def __repr__(self) -> str:
         return f"<WaitingDisk {self.directory} used={self.used}/{self.max_bytes} {self.trouble}>"
+
+
+def may_pass(error: Exception, tries: int) -> bool:
+    """Whether a read that has failed so often, the last time so, may still succeed."""
+    if not isinstance(error, OSError):
+        return isinstance(error, MemoryError)
+    return error.errno in SHORTAGES or (error.errno != errno.ENOENT and tries < READ_TRIES)
 
 
 def empty(own: Path) -> None:

@@ -16,7 +16,7 @@ from gateway.clock import now_ns
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.waiting.disk.left_behind import clear_left_behind
 from gateway.waiting.disk.records import encode
-from gateway.waiting.disk.waiting_disk import DELETE, LOCK, OWN, READ, WRITE, Job, WaitingDisk
+from gateway.waiting.disk.waiting_disk import DELETE, LOCK, OWN, READ, READ_TRIES, WRITE, Job, WaitingDisk
 from support.processes import HANG_S, wait_until
 
 
@@ -161,6 +161,41 @@ def test_what_is_read_is_the_range_that_was_asked_for_as_far_as_there_is_one(dis
     assert tried(disk, READ, "1", WRITTEN, 5_000).data == whole[WRITTEN:]
     assert disk.read == 1_500 + WRITTEN
     assert isinstance(tried(disk, READ, "2", 0, 1).error, FileNotFoundError)
+
+
+@pytest.mark.parametrize(
+    ("fault", "tries", "passes"),
+    [
+        (OSError(errno.EMFILE, "Too many open files"), 3 * READ_TRIES, True),
+        (MemoryError(), 3 * READ_TRIES, True),
+        (OSError(errno.EIO, "Input/output error"), READ_TRIES - 1, True),
+        (OSError(errno.EIO, "Input/output error"), READ_TRIES, False),
+    ],
+    ids=["no descriptor", "no memory", "a disk that fails", "a disk that goes on failing"],
+)
+def test_a_read_that_fails_while_its_file_is_whole_is_done_again_behind_the_others(
+    disk: WaitingDisk, monkeypatch: pytest.MonkeyPatch, fault: Exception, tries: int, passes: bool
+) -> None:
+    """Until November 2026 the file was taken for damaged at once, and all that waited in its queue was given up."""
+    left = tries
+
+    def pread(descriptor: int, count: int, at: int) -> bytes:
+        nonlocal left
+        if count == 100 and left:
+            left -= 1
+            raise fault
+        return read(descriptor, count, at)
+
+    read = os.pread
+    written = encode(tried(disk, WRITE, "1").parts)
+    disk.collect()
+    monkeypatch.setattr("gateway.waiting.disk.waiting_disk.os.pread", pread)
+    failing = tried(disk, READ, "1", length=100)
+    other = tried(disk, READ, "1", length=50)
+    for _ in range(tries):
+        disk.work(READ)
+    assert disk.collect() == [other, failing]
+    assert (failing.data, failing.error) == ((written[:100], None) if passes else (b"", fault))
 
 
 def open_in(folder: Path) -> int:
