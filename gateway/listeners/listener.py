@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ from common import log
 from common.tls.context import Hop
 from gateway.admission import Admission, ConnectionLimits, ConnectionPermit, ConnectionSlots
 from gateway.clock import now_ns
+from gateway.listeners.connecting import CONNECT_TIMEOUT_S
 from gateway.listeners.connection_errors import Refusal, RefusalLog, refusal_of
 from gateway.listeners.protocol_detection import begins_tls, check_protocol, read_proxy_header
 from gateway.listeners.rejecter import Rejecter
@@ -102,6 +104,8 @@ class Listener:
         self.inherited = False  # it outlives this process: clients that come after `close` wait for the next process
         self._accepting = trio.CancelScope()
         self._accept_again = trio.Event()
+        self._dialling: set[trio.CancelScope] = set()  # of clients whose broker is being dialled, or that wait for a place to be
+        self._dial_until = math.inf  # their deadline, on trio's clock
 
     def open(self, inherited: socket.socket | None = None) -> None:
         """Bind and listen, or listen on a socket that systemd keeps. Raises OSError with the address in its message."""
@@ -132,15 +136,21 @@ class Listener:
         self.closed[cause] = self.closed.get(cause, 0) + 1
 
     async def accept_forever(self, handover: Handover) -> None:
-        """Accept until cancelled; every client gets its own short-lived task that brings it in."""
+        """Accept until cancelled; every client gets its own short-lived task that brings it in, and has CONNECT_TIMEOUT_S for it then."""
         assert self.sock is not None
+        self._dial_until = math.inf
         async with trio.open_nursery() as nursery:
-            while True:
-                with self._accepting:
-                    async with trio.open_nursery() as accepting:
-                        for sock in self.sockets():
-                            accepting.start_soon(self._accept_on, sock, nursery, handover)
-                await self._accept_again.wait()
+            try:
+                while True:
+                    with self._accepting:
+                        async with trio.open_nursery() as accepting:
+                            for sock in self.sockets():
+                                accepting.start_soon(self._accept_on, sock, nursery, handover)
+                    await self._accept_again.wait()
+            finally:
+                self._dial_until = trio.current_time() + CONNECT_TIMEOUT_S
+                for scope in self._dialling:
+                    scope.deadline = self._dial_until
 
     async def _accept_on(self, sock: socket.socket, nursery: trio.Nursery, handover: Handover) -> None:
         reserve = _reserve()
@@ -232,11 +242,18 @@ class Listener:
             if not arrival.protected:
                 opening_s = self.config.handshake_ns / 1e9 / OPENING_SHARE
                 head = await check_protocol(sock, self.protocol, self.config.max_frame, others=self.config.others_pass, within_s=opening_s)
-        # Shielded: where accepting ends meanwhile, a client that has begun still gets in, and is told in its protocol.
-        with trio.CancelScope(shield=True):
-            greeting = self._greeting(head)
-            arrival.upstream = await self.upstreams.dial(arrival.ends, greeting)
-            arrival.broker_greeted = bool(greeting)
+        # Shielded: where accepting ends meanwhile, a client that has begun still gets in, and is told in its protocol. Not for ever: before
+        # a slow broker a thousand may wait, and the drain begins behind them.
+        with trio.CancelScope(deadline=self._dial_until, shield=True) as scope:
+            self._dialling.add(scope)
+            try:
+                greeting = self._greeting(head)
+                arrival.upstream = await self.upstreams.dial(arrival.ends, greeting)
+                arrival.broker_greeted = bool(greeting)
+            finally:
+                self._dialling.remove(scope)
+        if scope.cancelled_caught:
+            await trio.lowlevel.checkpoint_if_cancelled()  # accepting has ended: as all others that are on their way in
 
     def _greeting(self, head: bytes) -> bytes:
         """What the broker is to answer before this client, which began with `head` (b"": not known), is led to it; b"" for nothing.

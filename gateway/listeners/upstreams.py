@@ -28,7 +28,7 @@ from gateway.protocols.question import Question
 from gateway.transport.channel import Channel, Heard
 from gateway.transport.proxy_protocol import Ends
 
-DIAL_S: Final = 10.0  # seconds; for a client, over all addresses: two that hang (ANSWER_S), and time for a third; a stop waits so long
+DIAL_S: Final = 10.0  # seconds; for a client, over all addresses: two that hang (ANSWER_S), and time for a third
 
 
 class Upstreams:

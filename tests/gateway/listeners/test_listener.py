@@ -9,18 +9,20 @@ import select
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import pytest
 import trio
+import trio.testing
 from pamqp import commands
 
 from common.descriptors import MAX_REJECTING
 from common.tls.context import client_hop, upstream_hop
 from gateway.admission import ConnectionLimits, ConnectionSlots
+from gateway.listeners.connecting import CONNECT_TIMEOUT_S
 from gateway.listeners.listener import Arrival, Listener
 from gateway.listeners.rejecter import DEADLINE_S
 from gateway.listeners.unreachable import UnreachableError
@@ -640,4 +642,40 @@ async def test_a_client_whose_broker_is_being_dialled_when_accepting_ends_still_
             await one.until(lambda: len(one.arrived) == 1)
     listener.close()
     one.leave(one.arrived[0])
+    assert one.balanced()
+
+
+async def test_a_stop_does_not_wait_for_all_that_a_slow_broker_is_still_to_take(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    """The drain begins behind them: 1,000 clients, 128 dials at a time, of 5 s each, took longer than `drain.timeout`."""
+    autojump_clock.autojump_threshold = 0.1
+    dials: list[float] = []
+
+    async def slow(*_: object, **__: object) -> None:
+        dials.append(trio.current_time())
+        await trio.sleep(CONNECT_TIMEOUT_S - 1)
+        raise TimeoutError(errno.ETIMEDOUT, "no connection")
+
+    monkeypatch.setattr("gateway.listeners.upstream.connect", slow)
+    upstreams = Upstreams.at("rocket", [(LOOPBACK, 1)])
+    upstreams.members[0]._dial_slots.total_tokens = 1
+    upstreams.members[0].ok = True
+    monkeypatch.setattr(upstreams.members[0], "_is_slow", lambda *_: True)
+    listener = Listener(ListenerConfig("rocket", "rocketmq", 1 << 20, 5 * S, 0), (LOOPBACK, 0), upstreams)
+    listener.open()
+    one = RunningListener(listener)
+    async with AsyncExitStack() as clients:
+        async with trio.open_nursery() as accepting:
+            accepting.start_soon(listener.accept_forever, one.split_into)
+            for _ in range(10):
+                client = await clients.enter_async_context(await one.client())
+                await client.send_all(heartbeat())
+            await one.until(lambda: upstreams.members[0]._dial_slots.statistics().tasks_waiting == 9)
+            began = trio.current_time()
+            accepting.cancel_scope.cancel()
+        took = trio.current_time() - began
+    listener.close()
+    assert (took <= CONNECT_TIMEOUT_S, len(dials)) == (True, 2)
+    assert sum(listener.closed.values()) == 10
     assert one.balanced()
