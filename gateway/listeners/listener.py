@@ -177,8 +177,9 @@ class Listener:
 
     def stop_accepting(self) -> None:
         """Accept nobody until `accept_again`; who was accepted goes on coming in."""
-        self._accept_again = trio.Event()
-        self._accepting.cancel()
+        if not self._accepting.cancel_called:  # a worker that begins while the next process is asked for is told twice
+            self._accept_again = trio.Event()
+            self._accepting.cancel()
 
     def accept_again(self) -> None:
         if self._accepting.cancel_called:

@@ -645,6 +645,19 @@ async def test_a_client_whose_broker_is_being_dialled_when_accepting_ends_still_
     assert one.balanced()
 
 
+async def test_a_listener_that_was_told_twice_to_stand_still_accepts_again_when_told_once(broker: Broker) -> None:
+    """A worker that begins while a takeover is asked for is: until November 2026 its part of the new clients was never accepted again."""
+    async with running(broker.address) as one:
+        await trio.testing.wait_all_tasks_blocked()
+        for _ in range(2):
+            one.listener.stop_accepting()
+            await trio.testing.wait_all_tasks_blocked()
+        one.listener.accept_again()
+        async with await one.client() as client:
+            await client.send_all(GREETING)
+            await one.until(lambda: len(one.arrived) == 1)
+
+
 async def test_a_stop_does_not_wait_for_all_that_a_slow_broker_is_still_to_take(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
