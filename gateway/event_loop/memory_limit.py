@@ -41,6 +41,7 @@ DOING: Final = (
 )
 HYSTERESIS: Final = 3  # points
 PATIENCE_DIVISOR: Final = 4
+CLOSE_EVERY_NS: Final = 200_000_000  # between two connections that are closed: below a tick; sweeps that read much look within them, too
 TRIM_EVERY_NS: Final = 2_000_000_000  # between two requests to the heap to give back what is free; each may take some milliseconds
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 UNLIMITED: Final = 1 << 60  # control groups of version 1 write about 2**63 for no limit
@@ -58,6 +59,7 @@ class MemoryLimit:
         self.slots = slots
         self.size = 0  # bytes of the process, at the last check
         self.step = 0
+        self._closed_at = 0
         self._trimmed_at = 0
 
     def check(self, sweeper: Sweeper, now: int) -> bool:
@@ -79,7 +81,8 @@ class MemoryLimit:
         self.shared.patience_divisor = PATIENCE_DIVISOR if self.step >= IMPATIENT else 1
         self.memory.pressed = self.step >= STOPPING
         self.slots.closed_because = self.words() if self.step >= REFUSING else ""
-        if self.step >= CLOSING:
+        if self.step >= CLOSING and now - self._closed_at >= CLOSE_EVERY_NS:
+            self._closed_at = now
             self.memory.close_largest(sweeper, now)
         if self.step and now - self._trimmed_at >= TRIM_EVERY_NS:
             self._trimmed_at = now

@@ -11,7 +11,7 @@ import pytest
 from gateway.admission import BY_MEMORY, Admission, ConnectionLimits, ConnectionSlots, RefusedError
 from gateway.event_loop import memory_limit
 from gateway.event_loop.heap import give_back_heap
-from gateway.event_loop.memory_limit import MemoryLimit, cgroup_limits, found_limit, require_sizes, sizes
+from gateway.event_loop.memory_limit import CLOSE_EVERY_NS, MemoryLimit, cgroup_limits, found_limit, require_sizes, sizes
 from gateway.event_loop.memory_watermark import MemoryWatermark
 from gateway.session.states import CLOSING
 from support.rocketmq import frames as rocketmq
@@ -31,9 +31,9 @@ class Ground:
         self.percent = 0
         monkeypatch.setattr(memory_limit, "sizes", lambda: (LIMIT * self.percent // 100, 0))
 
-    def look(self, percent: int) -> bool:
+    def look(self, percent: int, now: int = 0) -> bool:
         self.percent = percent
-        return self.limit.check(self.wires.sweeper, self.wires.now())
+        return self.limit.check(self.wires.sweeper, now or self.wires.now())
 
 
 def test_each_step_is_taken_at_its_mark_and_ends_three_points_below(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,8 +94,10 @@ def test_at_the_last_step_the_connection_that_keeps_most_is_closed_one_at_a_time
             client.sendall(rocketmq.send("orders") + rocketmq.send("orders", body=b"x" * size)[:-1])
             wires.run(0.003)
         closed = []
-        for _ in range(5):
-            ground.look(98)
+        began = wires.now()
+        for tick in range(5):
+            ground.look(98, began + tick * CLOSE_EVERY_NS)
+            ground.look(98, began + tick * CLOSE_EVERY_NS + 1)  # much was read, so it is looked at before the next tick
             closed.append([number for number, session in wires.sweeper.sessions.items() if session.state >= CLOSING])
         assert closed == [[2], [2, 4], [1, 2, 4], [1, 2, 4], [1, 2, 4]], "and none that keeps next to nothing"
         assert wires.session(2).cause == "memory_full"
