@@ -174,7 +174,7 @@ class Gateway:
         self.event_loop = EventLoop(self.sweeper)
         self.listening = listeners_of(settings, texts)
         slots = next(iter(self.listening.values())).admission.slots  # all listeners have the same
-        self.disk = WaitingDisk(spool_directory(settings), *spool_settings_of(settings))
+        self.disk = WaitingDisk(spool_directory(settings), *spool_settings_of(settings), workers=settings.gateway.workers)
         self.shared.disk = self.disk
         self.shared.make_room = self._make_room
         self.spool_watch = SpoolWatch(self.disk)

@@ -277,7 +277,8 @@ class Rule:
     spool_size: int | None = rule_setting(
         SIZE,
         None,
-        "With action spool: bytes of files for this rule's messages; then its clients are not read. Default: spool.max_size.",
+        "With action spool: bytes of files for this rule's messages; then its clients are not read. Workers have equal parts of it, of at "
+        "least 1MiB. Default: spool.max_size.",
         example="1GiB", least="1MiB", most="1024GiB",
     )  # fmt: skip
     max_age_ns: int | None = rule_setting(

@@ -75,7 +75,7 @@ class PagedQueue(PageableQueue):
         self.read_cost = 0  # bytes of memory of the two
         self.waits_for_room = False
         self.rule = ""  # whose action it is, of what stands first here
-        self.rule_bytes = ENDLESS  # that it may have on disk, over all queues
+        self.rule_bytes = ENDLESS  # that it may have on disk in this process, over all queues
         self.max_age_ns = NEVER  # how long a message may wait
         self.drop_expired = False  # nor longer than it says itself
         self.rules = 0  # how often others have come in force
@@ -104,7 +104,7 @@ class PagedQueue(PageableQueue):
     def take_rule(self, rule: Rule) -> None:
         """`rule` has paged what stands first: its bounds hold for what comes from now on."""
         self.rule = rule.name
-        self.rule_bytes = ENDLESS if rule.spool_size is None else rule.spool_size
+        self.rule_bytes = ENDLESS if rule.spool_size is None else self.disk.part_of(rule.spool_size)
         self.max_age_ns = NEVER if rule.max_age_ns is None else rule.max_age_ns
         self.drop_expired = rule.drop_expired
 

@@ -34,6 +34,7 @@ from gateway.pipeline.parts import Part
 from gateway.waiting.disk.paging import Paging
 from gateway.waiting.disk.records import encode
 from gateway.waiting.disk.waiting_messages import WaitingMessages
+from limiter.rules.rule import MIN_SPOOL_BYTES
 
 MAX_BATCH_BYTES: Final = 262_144  # of memory; one read of a socket: a file is opened for each batch (a guess)
 MIN_BATCH_BYTES: Final = 4_096  # with thousands of queues (a guess)
@@ -85,8 +86,10 @@ class WaitingDisk:
         threads: bool = True,
         least: int = MIN_BATCH_BYTES,
         most: int = MAX_BATCH_BYTES,
+        workers: int = 1,
     ) -> None:
         self.directory = directory
+        self.workers = workers  # processes that have equal parts of what a rule may have on disk
         self.least = least  # bytes of memory that a batch may have, however many queues there are
         self.most = most  # and however few
         self.paging = Paging(memory, least)
@@ -134,8 +137,12 @@ class WaitingDisk:
         self._serial += 1
         return str(self._serial)
 
+    def part_of(self, rule_bytes: int) -> int:
+        """What this process may have of what a rule may have on disk: at least a file."""
+        return max(rule_bytes // self.workers, MIN_SPOOL_BYTES)
+
     def room_for(self, size: int, rule: str, rule_bytes: int) -> bool:
-        """Whether `size` bytes more may be written for `rule`, which may have `rule_bytes` itself."""
+        """Whether `size` bytes more may be written for `rule`, which may have `rule_bytes` itself in this process."""
         return self.used + size <= self.max_bytes and self.used_by.get(rule, 0) + size <= rule_bytes
 
     def add(self, rule: str, size: int) -> None:

@@ -325,6 +325,17 @@ def test_a_rule_with_a_size_writes_no_more_than_that_and_goes_on_as_it_is_read(b
     assert bench.holds_nothing()
 
 
+@pytest.mark.parametrize(("size", "part"), [(1 << 30, 256 << 20), (2 << 20, 1 << 20)])
+def test_several_workers_have_equal_parts_of_what_a_rule_may_write(tmp_path: Path, size: int, part: int) -> None:
+    """Each had all of it until November 2026."""
+    disk = WaitingDisk(tmp_path / "spool", 1 << 40, 1, threads=False, workers=4)
+    queue = PagedQueue(disk, HeldBudget(), 1, 1, key_of, cost_of, lambda: None)
+    queue.take_rule(Rule("r", Match(), limit=Limit(messages=Rate(1)), action="spool", spool_size=size))
+    assert disk.room_for(part, queue.rule, queue.rule_bytes)
+    assert not disk.room_for(part + 1, queue.rule, queue.rule_bytes)
+    disk.close(0)
+
+
 def test_what_waits_is_told_in_memory_and_on_disk(bench: Bench) -> None:
     """Also what is read ahead, and what is out of the queue and has not gone on."""
     for number in range(1_000):
