@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 from pamqp import commands
 
+from gateway.event_loop.sweeper import MAX_STALE_TIMERS
 from gateway.session.states import CLOSING
 from gateway.transport.channel import Channel
-from limiter.limits import Limit, Rate
+from limiter.limits import NEVER, Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from support.amqp import frames as amqp
 from support.wires.wires import Wires
 
 AMQP = Match(protocol="amqp")
+SECOND = 1_000_000_000
 
 
 def limited(rate: int = 1, **more: Any) -> Rule:
@@ -50,6 +52,31 @@ def test_messages_due_at_the_same_moment_as_those_just_taken_are_not_forgotten(t
 
         wires.until(all_there)
         assert arrived.count((1, "Basic.Publish")) == 400  # those on channel 2 were to warm up, and may have been held
+
+
+@pytest.mark.parametrize("between", [NEVER, 1_000], ids=["while the judge has what is held", "while something else is due before"])
+def test_a_moment_that_comes_and_goes_has_not_a_timer_each_time(between: int) -> None:
+    """A message requeued with `backoff: 1h`, and other traffic on its connection: 500 timers a second were kept for an hour."""
+    with Wires() as wires:
+        for _ in range(3):
+            wires.connect("amqp")
+        wires.run(0.003)
+        sweeper, now = wires.sweeper, wires.now()
+        for number, session in sweeper.sessions.items():
+            session.budget.next_due = now + 3600 * SECOND + number
+            sweeper._settle(session, now)
+        changing = wires.session(2)
+        due = changing.due
+        for _ in range(5 * MAX_STALE_TIMERS):
+            changing.budget.next_due = min(now + between, NEVER)
+            sweeper._settle(changing, now)
+            changing.budget.next_due = due
+            sweeper._settle(changing, now)
+        assert len(sweeper._timers) < 2 * MAX_STALE_TIMERS
+        sweeper._take_timers(due)
+        assert [session.queued for session in sweeper.sessions.values()] == [True, True, False]
+        sweeper._take_timers(due + 1)
+        assert all(session.queued for session in sweeper.sessions.values())
 
 
 def test_an_announced_frame_is_bounded_by_the_listener_whatever_the_client_says_in_tune_ok() -> None:
