@@ -28,7 +28,7 @@ UNRELEASED: Final = (
 
 async def clear_spool(directory: Path, *, tells: bool = True) -> None:
     """Delete what processes that are gone have left in the spool. `tells`: at the start, also say what is not deleted."""
-    found = await trio.to_thread.run_sync(clear_left_behind, directory)
+    found = await trio.to_thread.run_sync(clear_left_behind, directory, abandon_on_cancel=True)  # where the disk hangs, a stop goes on
     if found.files:
         log.event(logging.WARNING, "spool_left_behind", files=found.files, bytes=found.size)
     if not tells:

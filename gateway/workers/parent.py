@@ -26,6 +26,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import chain, count
 from typing import TYPE_CHECKING, Final
@@ -121,6 +122,7 @@ class Parent(ControlPlane):
         self.retired_families: scrapes.Families = {}  # of workers that have ended, without what `named_series` have
         self.seconds = SummedSeconds()
         self.named_series = named_series.all_named()
+        self._spool_left = trio.Event()  # a worker has ended, whose files may be in the spool
         self._sockets: dict[str, list[socket.socket]] = {}  # by listener: one for all workers, or one for each
         self.counts = SharedCounts.made(settings.gateway.workers)
         self._govern(self, self.children)
@@ -205,7 +207,7 @@ class Parent(ControlPlane):
                     await self._take_over(self._takeover)
             await self.gather(GATHERED)
             await nursery.start(self.admin_server.run)
-            for task in (*self.tasks(), self._every_second):
+            for task in (*self.tasks(), self._every_second, self._clear_spool):
                 nursery.start_soon(task)
             for place in self._limit_requests:
                 nursery.start_soon(self._do_limit_requests, place)
@@ -324,7 +326,7 @@ class Parent(ControlPlane):
             self._close_leftovers(f"w{place}l{generation}")
             if self.draining:
                 return
-            await clear_spool(spool_directory(self.settings), tells=False)
+            self._spool_left.set()
             pause = PAUSE_S if time.monotonic() - child.started > SHORT_LIFE_S else min(2 * pause, MAX_PAUSE_S)
             self.replaced += child.pid != 0
             log.event(
@@ -337,6 +339,14 @@ class Parent(ControlPlane):
                 if not started:
                     task_status.started()  # it never will: nobody need wait for it
                 return
+
+    async def _clear_spool(self) -> None:
+        """A task. Deletes what workers that have ended left in the spool, beside their replacement: the disk may hang."""
+        while True:
+            await self._spool_left.wait()
+            self._spool_left = trio.Event()
+            with suppress(RuntimeError):  # no thread for it: the next start deletes it
+                await clear_spool(spool_directory(self.settings), tells=False)
 
     def _socket_numbers(self, place: int) -> dict[str, int]:
         return {name: sockets[(place - 1) % len(sockets)].fileno() for name, sockets in self._sockets.items()}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import trio
 
 from gateway.lifecycle.spool_watch import SpoolWatch, clear_spool
+from gateway.waiting.disk.left_behind import Found
 from gateway.waiting.disk.waiting_disk import LOCK, WRITE, Job, WaitingDisk
 
 
@@ -56,3 +59,22 @@ async def test_what_is_left_behind_is_told_at_the_start_and_only_deleted_later(t
             assert "delete the folder" in told["spool_not_ours"]["remedy"]
             assert told["spool_unreadable"]["folder"] == f"{tmp_path}/15-0123abcd"
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["13-0123abcd", "14-0123abcd", "15-0123abcd"]
+
+
+async def test_a_stop_does_not_wait_for_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, goes_on, over = trio.Event(), threading.Event(), threading.Event()
+
+    def hang(_: Path) -> Found:
+        trio.from_thread.run_sync(begun.set)
+        goes_on.wait(10)
+        over.set()
+        return Found()
+
+    monkeypatch.setattr("gateway.lifecycle.spool_watch.clear_left_behind", hang)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(clear_spool, tmp_path)
+        await begun.wait()
+        nursery.cancel_scope.cancel()
+    assert not over.is_set()
+    goes_on.set()
+    await trio.to_thread.run_sync(over.wait)

@@ -164,6 +164,41 @@ async def test_a_worker_that_cannot_be_started_at_the_moment_is_tried_again_and_
     assert parent.replaced == 1
 
 
+async def test_a_spool_that_hangs_holds_up_no_replacement(
+    parent: Parent, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor the line of log about the worker that has ended: both came when the disk did, until November 2026."""
+    del autojump_clock
+    places: list[Path] = []
+    started_again = trio.Event()
+
+    async def wait() -> int:
+        return -9
+
+    async def open_process(*_: object, **__: object) -> object:
+        if parent.replaced:
+            started_again.set()
+            await trio.sleep_forever()
+        return SimpleNamespace(pid=4711, returncode=-9, wait=wait)
+
+    async def clear(directory: Path, *, tells: bool) -> None:
+        del tells
+        places.append(directory)
+        await trio.sleep(3600)
+
+    monkeypatch.setattr("trio.lowlevel.open_process", open_process)
+    monkeypatch.setattr("gateway.workers.parent.clear_spool", clear)
+    parent.children[1].ready.set()
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(parent._clear_spool)
+        await nursery.start(parent._attend, 1)
+        await started_again.wait()
+        nursery.cancel_scope.cancel()
+    assert places == [parent.settings.gateway.state_directory / "spool"]
+    assert trio.current_time() - began < 3600
+
+
 async def test_a_console_does_not_wait_behind_another_workers_that_changes_a_limit(parent: Parent) -> None:
     """The change waits until every worker has it; until November 2026 the consoles of all workers did, in one queue."""
     first, second = parent.children.values()
