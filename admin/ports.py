@@ -28,11 +28,15 @@ Sample = tuple[tuple[str, ...], float]  # of a metric: the values of its labels,
 
 
 class ReloadFailedError(Exception):
-    """The configuration could not be loaded; the last good one stays in force. `errors` are the messages, one per fault."""
+    """The configuration could not be loaded; the last good one stays in force. `errors` are the messages, one per fault.
 
-    def __init__(self, errors: list[str]) -> None:
+    `passing`: the fault is not the files', and another try may succeed.
+    """
+
+    def __init__(self, errors: list[str], *, passing: bool = False) -> None:
         super().__init__("\n".join(errors))
         self.errors = errors
+        self.passing = passing
 
 
 class Gateway(Protocol):

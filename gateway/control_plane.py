@@ -36,7 +36,7 @@ from gateway.clock import now_ns
 from gateway.data_plane import Close, Drain, FollowBacklog, LogLevel, StandStill
 from gateway.lifecycle.admin_server import AdminServer
 from gateway.lifecycle.apply_settings import spool_directory
-from gateway.lifecycle.file_watch import reload_on_change
+from gateway.lifecycle.file_watch import look, reload_on_change, watched
 from gateway.lifecycle.fill_levels import FillLevelsFile
 from gateway.lifecycle.handover import Handover
 from gateway.lifecycle.hourly_raises import HourlyRaises, Sources
@@ -122,6 +122,7 @@ class ControlPlane:
         self.recent_overhead = glance.RecentOverhead(exposition.OVERHEAD_BUCKETS)
         self.series = SeriesStore(settings.admin.series_topics, messages_limit)
         self._begun = False
+        self._files_read = look(watched(settings)) if settings.gateway.reload_on_change else {}  # before those of TLS and tokens are read
 
     def _govern(self, governed: Governed, planes: Mapping[int, DataPlane]) -> None:
         """What needs the governed gateway: that of this process, or the parent of several. `planes`: by the place of their process."""
@@ -410,7 +411,7 @@ class ControlPlane:
         return [
             *self.handover.tasks(governed.settings.gateway, self.passed_sockets, lambda: governed.draining),
             partial(expire_changes, self.store),
-            partial(reload_on_change, lambda: governed.settings, self._reload_everywhere),
+            partial(reload_on_change, lambda: governed.settings, self._reload_everywhere, self._files_read),
             partial(keep_fill_levels, self.fill_levels),
             partial(watch_lag, self.lag_watch),
             partial(clear_spool, spool_directory(governed.settings)),

@@ -5,7 +5,9 @@ followed, so the swap of Kubernetes' `..data`, which replaces all files of a Con
 have to watch each folder on the way of each link, and sees nothing of network file systems.
 
 A change is acted on when two looks in a row have found the same: what an editor writes in pieces is not read halfway. A configuration that
-is not good changes nothing (`reload_failed`); it is read again when its files change again.
+is not good changes nothing (`reload_failed`); it is read again when its files change again. Where it was not the files' fault (a mount that
+hung, no thread for it) it is read again each RETRY_S. What changes while the process builds itself, or waits to take over, is a change as
+well: what it has read was looked at then.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from config import Settings
 
 LOOK_EVERY_S: Final = 1.0  # seconds; so a change is in force within two or three. Kubernetes' own part takes up to a minute
+RETRY_S: Final = 30.0  # seconds; between two tries where one has failed for a cause that may pass (a guess)
 UNWATCHED: Final = frozenset({"command_line", "environ", "flags", "origins", "sources", "rules"})  # of `Settings`: no files are named there
 Look: TypeAlias = dict[Path, tuple[int, int, int, int] | None]  # device, inode, bytes, ns of the last writing; None: no file is there
 
@@ -66,8 +69,8 @@ def look(paths: Iterable[Path]) -> Look:
 class Changes:
     """Tells from looks that follow each other when files have changed."""
 
-    def __init__(self) -> None:
-        self._known: Look = {}  # what was read last
+    def __init__(self, known: Look) -> None:
+        self._known = known  # what was read last
         self._before: Look = {}
 
     def seen(self, found: Look) -> list[str]:
@@ -112,9 +115,10 @@ class Looks:
         return f"<Looks {'waiting' if self._told else 'looking'}>"
 
 
-async def reload_on_change(settings: Callable[[], Settings], reload: Callable[[], Awaitable[object]]) -> None:
-    """Until cancelled: reload when the files of the settings in force have changed, while `gateway.reload_on_change` is set."""
-    loop, changes, looks = SupervisedLoop("reload on change"), Changes(), Looks()
+async def reload_on_change(settings: Callable[[], Settings], reload: Callable[[], Awaitable[object]], known: Look) -> None:
+    """Until cancelled: reload when the files of the settings in force have changed, while `gateway.reload_on_change` is set. `known`: as
+    they were at the start."""
+    loop, changes, looks = SupervisedLoop("reload on change"), Changes(known), Looks()
     while True:
         with loop:
             now = settings()
@@ -123,5 +127,6 @@ async def reload_on_change(settings: Callable[[], Settings], reload: Callable[[]
             changed = [] if found is None else changes.seen(found)
             if changed:
                 log.event(logging.INFO, "files_changed", files=changed)
-                await reload_or_go_on(reload)
+                while await reload_or_go_on(reload):
+                    await trio.sleep(RETRY_S)
         await trio.sleep(LOOK_EVERY_S)

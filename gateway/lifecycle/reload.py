@@ -153,7 +153,7 @@ class Reloads:
             with trio.fail_after(READ_S), quick_switches():
                 return await trio.to_thread.run_sync(on_it, abandon_on_cancel=True, limiter=self._threads)
         except trio.TooSlowError:
-            raise ReloadFailedError([f"{hung_file(thread, READ_S)}, then reload again"]) from None
+            raise ReloadFailedError([f"{hung_file(thread, READ_S)}, then reload again"], passing=True) from None
 
     def _put_in_force(self, found: NewConfiguration, protection: dict[str, Protection], target: Reloadable) -> None:
         """In one piece. Live changes made since the reading began hold as well."""
@@ -215,10 +215,13 @@ async def reload_on_hangup(
             systemd.notify("READY=1")
 
 
-async def reload_or_go_on(reload: Callable[[], Awaitable[object]]) -> None:
+async def reload_or_go_on(reload: Callable[[], Awaitable[object]]) -> bool:
+    """Whether that has failed for a cause that may pass while the files stay as they are."""
     try:
         await reload()
-    except ReloadFailedError:
-        pass  # logged where it happened; the last good configuration stays
+    except ReloadFailedError as error:
+        return error.passing  # logged where it happened; the last good configuration stays
     except Exception as error:  # a fault in reading a file must not end what serves
         log.failure("reload_failed", error)
+        return True
+    return False

@@ -6,12 +6,14 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import trio
 import trio.testing
 
+from admin.ports import ReloadFailedError
 from common import log
 from config import load
 from config.hung_files import READ_S
@@ -120,7 +122,7 @@ def test_names_of_files_are_those_of_the_configuration_and_no_folders(tmp_path: 
 
 
 def test_a_file_that_is_still_written_is_left_until_it_is_done(tmp_path: Path) -> None:
-    file, changes = tmp_path / "sluice.yaml", file_watch.Changes()
+    file, changes = tmp_path / "sluice.yaml", file_watch.Changes({})
 
     def seen(text: str) -> list[str]:
         file.write_text(text)
@@ -134,6 +136,41 @@ def test_a_file_that_is_still_written_is_left_until_it_is_done(tmp_path: Path) -
     other = tmp_path / "limits.yaml"
     other.write_text("a name that the configuration has come to have")
     assert [changes.seen(file_watch.look([file, other])) for _ in range(3)] == [[], [], []]
+
+
+@pytest.mark.parametrize("case", ["changed while the process was built", "read when it could not be", "faulty"])
+async def test_what_has_changed_is_read_until_it_is_in_force(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock, case: str
+) -> None:
+    del autojump_clock
+    file = tmp_path / "sluice.yaml"
+    settings = cast(Any, SimpleNamespace(gateway=SimpleNamespace(reload_on_change=True)))
+    monkeypatch.setattr(file_watch, "watched", lambda _: (file,))
+
+    async def at(_: object, paths: tuple[Path, ...]) -> file_watch.Look:
+        return file_watch.look(paths)  # on no thread, for which this clock would not wait
+
+    monkeypatch.setattr(file_watch.Looks, "at", at)
+    faults: list[Exception] = {
+        "changed while the process was built": [],
+        "read when it could not be": [ReloadFailedError(["not read within 30 s"], passing=True), RuntimeError("can't start new thread")],
+        "faulty": [ReloadFailedError(["an unknown setting"])],
+    }[case]
+    tries, read = len(faults) + 1, []
+
+    async def reload() -> None:
+        read.append(file.read_text())
+        if faults:
+            raise faults.pop(0)
+
+    file.write_text("old")
+    known = file_watch.look([file])
+    file.write_text("new one")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(file_watch.reload_on_change, lambda: settings, reload, known)
+        await trio.sleep(10 * file_watch.RETRY_S)
+        nursery.cancel_scope.cancel()
+    assert read == ["new one"] * (1 if case == "faulty" else tries)
 
 
 async def test_a_mount_that_hangs_is_named_once_and_looked_at_again(
