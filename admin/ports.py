@@ -149,5 +149,8 @@ class Gateway(Protocol):
     async def in_force(self) -> None:
         """Wait until the rules last enforced hold for every following batch; its time is bounded."""
 
+    async def reloaded_everywhere(self) -> None:
+        """Wait until what was reloaded last holds in all processes. Raises ReloadFailedError where one could not put it in force."""
+
     def drain(self) -> None:
         """Begin a graceful stop, as SIGTERM does."""

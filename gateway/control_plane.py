@@ -23,6 +23,7 @@ import trio
 from msgspec.structs import replace
 
 from admin.alerting.webhooks import Webhooks
+from admin.ports import ReloadFailedError
 from admin.recent_events import RecentEvents
 from admin.series_store import SeriesStore
 from common import log
@@ -380,6 +381,13 @@ class ControlPlane:
         """Read the configuration and the files of TLS again (`Reloads.reload`). Raises ReloadFailedError."""
         return await self.reloads.reload(self.governed, dry_run=dry_run)
 
+    async def reloaded_everywhere(self) -> None:
+        """Wait until what was reloaded last holds in all processes. Raises ReloadFailedError where one could not put it in force."""
+        await self.in_force()
+        faults = [fault for plane in self.planes() for fault in plane.take_faults()]
+        if faults:
+            raise self.reloads.failed(ReloadFailedError(faults, passing=True))
+
     def drain(self) -> None:
         self.governed.drain_requested.set()
 
@@ -404,7 +412,7 @@ class ControlPlane:
 
     async def _reload_everywhere(self) -> None:
         await self.reload()
-        await self.in_force()
+        await self.reloaded_everywhere()
 
     def tasks(self) -> list[Callable[[], Awaitable[None]]]:
         governed = self.governed

@@ -118,6 +118,9 @@ class DataPlane(TopicSource, Protocol):
     async def in_force(self) -> None:
         """Wait until what was enforced last holds."""
 
+    def take_faults(self) -> list[str]:
+        """Why it could not put a reload in force that others have, since the last call."""
+
 
 class LocalPlane:
     """The gateway of this process. Its views are of now, whenever they are looked at."""
@@ -189,6 +192,9 @@ class LocalPlane:
 
     async def in_force(self) -> None:
         """It holds from the next batch on."""
+
+    def take_faults(self) -> list[str]:
+        return []  # the reload itself fails
 
     def __repr__(self) -> str:
         return f"<LocalPlane {self.worker}>"

@@ -64,7 +64,7 @@ async def reload(context: Context) -> Answer:
     dry_run = context.request.flag("dry_run")
     try:
         done = await context.gateway.reload(dry_run=dry_run)
-        await context.gateway.in_force()
+        await context.gateway.reloaded_everywhere()
     except ReloadFailedError as error:
         raise invalid(
             "the configuration cannot be used; the last good one stays in force", [Fault("", text) for text in error.errors]

@@ -120,7 +120,7 @@ class Reloads:
                 protection = with_derived(found.protection, target.brokers)
             except ReloadFailedError as error:
                 if not dry_run:
-                    self._failed(error)
+                    self.failed(error)
                 raise
             if dry_run:
                 in_force = found.difference["in_force"] + changed_tls(target.listening, protection)
@@ -170,11 +170,12 @@ class Reloads:
         log.event(logging.INFO, "reloaded", **found.difference)
         log_ending_certificates(found.ending)
 
-    def _failed(self, error: ReloadFailedError) -> None:
-        """Nothing of it is in force."""
+    def failed(self, error: ReloadFailedError) -> ReloadFailedError:
+        """Nothing of it is in force, or not in all processes; `error` again."""
         self.last.at = time.time()
         self.last.ok = False
         log.event(logging.ERROR, "reload_failed", err=str(error), remedy="the last good configuration stays in force")
+        return error
 
     def __repr__(self) -> str:
         return f"<Reloads {'reading' if self.turn.locked() else 'idle'}>"

@@ -215,6 +215,10 @@ class Child:
             self.kill(f"it has not put a change in force within {ANSWER_S:g} s")
             await self.over.wait()
 
+    def take_faults(self) -> list[str]:
+        faults, self.faults = self.faults, []
+        return [f"worker {self.worker} goes on with what it had before, the others have the new: {fault}; reload again" for fault in faults]
+
     # ---- the process -------------------------------------------------------------------------------------------------
 
     def kill(self, why: str, number: signal.Signals = signal.SIGKILL) -> None:

@@ -151,12 +151,14 @@ async def test_what_has_changed_is_read_until_it_is_in_force(
         return file_watch.look(paths)  # on no thread, for which this clock would not wait
 
     monkeypatch.setattr(file_watch.Looks, "at", at)
-    faults: list[Exception] = {
+    of_case: dict[str, list[Exception]] = {
         "changed while the process was built": [],
         "read when it could not be": [ReloadFailedError(["not read within 30 s"], passing=True), RuntimeError("can't start new thread")],
         "faulty": [ReloadFailedError(["an unknown setting"])],
-    }[case]
-    tries, read = len(faults) + 1, []
+    }
+    faults = of_case[case]
+    tries = len(faults) + 1
+    read: list[str] = []
 
     async def reload() -> None:
         read.append(file.read_text())

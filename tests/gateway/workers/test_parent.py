@@ -17,6 +17,7 @@ import pytest
 import trio
 import trio.testing
 
+from admin.ports import ReloadFailedError
 from admin.store.store import Store
 from common import log
 from config import load
@@ -97,6 +98,22 @@ async def test_reloads_that_change_no_rule_leave_nothing_to_wait_for_behind(pare
         assert [len(child.unanswered) for child in parent.children.values()] == [1, 1]
         for child in parent.children.values():
             child.take(Done(waiting(child)[-1]))
+
+
+async def test_a_reload_that_a_worker_could_not_put_in_force_has_failed(parent: Parent) -> None:
+    """Until November 2026 it was answered, counted and shown as good: that worker's own line in the log was all there was."""
+    told = []
+    for fault in ("a.key cannot be used: Too many open files", ""):
+        await parent.reload()
+        for worker, child in parent.children.items():
+            child.take(Done(waiting(child)[-1], fault if worker == 2 else ""))
+        try:
+            await parent.reloaded_everywhere()
+        except ReloadFailedError as error:
+            told += error.errors
+        told.append(str(parent.status().config_last_reload_successful))
+    why = "worker 2 goes on with what it had before, the others have the new: a.key cannot be used: Too many open files; reload again"
+    assert told == [why, "False", "True"]
 
 
 async def test_a_setting_that_needs_a_restart_is_reported_until_the_file_agrees_again(parent: Parent, tmp_path: Path) -> None:

@@ -200,6 +200,9 @@ class FakeGateway:
     async def in_force(self) -> None:
         self.waits += 1
 
+    async def reloaded_everywhere(self) -> None:
+        await self.in_force()
+
     def drain(self) -> None:
         self.drains += 1
 
