@@ -43,6 +43,8 @@ HYSTERESIS: Final = 3  # points
 PATIENCE_DIVISOR: Final = 4
 CLOSE_EVERY_NS: Final = 200_000_000  # between two connections that are closed: below a tick; sweeps that read much look within them, too
 TRIM_EVERY_NS: Final = 2_000_000_000  # between two requests to the heap to give back what is free; each may take some milliseconds
+PARENT_BYTES: Final = 64 << 20  # that the parent of several workers takes, or a part of all there is; idle it has 43 MiB (a guess)
+PARENT_DIVISOR: Final = 16
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 UNLIMITED: Final = 1 << 60  # control groups of version 1 write about 2**63 for no limit
 STATM: Final = Path("/proc/self/statm")
@@ -120,10 +122,13 @@ def require_sizes() -> None:
         raise OSError(f"{error.filename}: {error.strerror}: the gateway reads there how much memory it uses; mount /proc") from None
 
 
-def found_limit(processes: int = 1) -> int:
-    """What each of so many processes may have of the control group's or the machine's memory, in bytes."""
+def found_limit(workers: int = 1) -> int:
+    """What each of so many workers may have of the control group's or the machine's memory, in bytes. Several have a parent beside them."""
     machine = os.sysconf("SC_PHYS_PAGES") * PAGE_BYTES
-    return min([machine, *cgroup_limits(_own_cgroups())]) // processes
+    found = min([machine, *cgroup_limits(_own_cgroups())])
+    if workers > 1:
+        found -= min(max(PARENT_BYTES, found // PARENT_DIVISOR), found // 2)
+    return found // workers
 
 
 def cgroup_limits(cgroups: str, root: Path = CGROUPS) -> list[int]:
