@@ -30,6 +30,7 @@ from config.problems import ConfigError, ConfigProblem
 from config.tls_files import ending
 from gateway import systemd
 from gateway.lifecycle.apply_settings import apply_log
+from gateway.lifecycle.signals import send_kept_hangup
 from gateway.listeners.factory import Protection, apply_tls, changed_tls, log_ending_certificates, read_tls, with_derived
 from limiter.rules.rule_set import RuleSet
 
@@ -209,6 +210,7 @@ async def reload_on_hangup(
 ) -> None:
     """Reload at each SIGHUP, one after the other, and tell systemd. A task of its own: SIGTERM must not wait for a reload."""
     with trio.open_signal_receiver(signal.SIGHUP) as hangups:
+        send_kept_hangup()
         task_status.started()
         async for _ in hangups:
             systemd.notify("RELOADING=1")

@@ -2,7 +2,7 @@
 
 | signal | effect |
 | SIGTERM, SIGINT | the graceful stop; the second one ends the process at once |
-| SIGHUP | a reload (`reload.py`) |
+| SIGHUP | a reload (`reload.py`), once the process serves |
 | SIGQUIT | all stacks to the log, then the end, at once |
 | SIGUSR1 | all stacks to the log; the gateway goes on |
 | SIGUSR2 | with `gateway.takeover` the next process is started (`next_process.py`) |
@@ -65,6 +65,7 @@ class Signals:
         self._stop: Callable[[signal.Signals], None] | None = None  # begins a graceful stop; called on the signals' thread
         self._starting = starting  # whether SIGUSR2 has a meaning is not known yet: it is kept
         self._kept = False  # SIGUSR2 came while that was so
+        self.hung_up = False  # SIGHUP came before anybody received it
         self._start_next: Callable[[], None] | None = None  # called on any thread
         self._knowing = threading.Lock()  # for the three above
         self._before: dict[signal.Signals, Any] = {}
@@ -77,6 +78,7 @@ class Signals:
         self._thread.start()
         for number in (*STOPS, *DUMPS, *IGNORED):
             self._before[number] = signal.signal(number, self._received)
+        self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._hang_up)
         with suppress(RuntimeError, ValueError, OSError):  # no stderr with a descriptor: then it only ends the process
             faulthandler.enable()
             faulthandler.register(signal.SIGPROF, file=sys.stderr, all_threads=True, chain=True)
@@ -97,6 +99,11 @@ class Signals:
         del frame
         with suppress(BlockingIOError):
             os.write(self._writing, bytes([number]))
+
+    def _hang_up(self, number: int, frame: FrameType | None) -> None:
+        """On the main thread, while the process starts: afterwards trio has the signal."""
+        del number, frame
+        self.hung_up = True
 
     # ---- on the thread of its own ------------------------------------------------------------------------------------
 
@@ -222,6 +229,13 @@ def no_next_process() -> None:
     """SIGUSR2 means nothing: there is no `gateway.takeover`."""
     if _installed is not None:
         _installed.start_next_by(None)
+
+
+def send_kept_hangup() -> None:
+    """Send a SIGHUP that came while this process was starting again, to whoever receives it now."""
+    if _installed is not None and _installed.hung_up:
+        _installed.hung_up = False
+        signal.raise_signal(signal.SIGHUP)
 
 
 async def first_stop(*, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> signal.Signals:

@@ -1,4 +1,5 @@
-"""SIGUSR2 that comes before it is known what it does, or while the next process is under way: kept, and never lost."""
+"""SIGUSR2 that comes before it is known what it does, or while the next process is under way, and SIGHUP that comes before the process
+serves: kept, and never lost."""
 
 from __future__ import annotations
 
@@ -60,10 +61,14 @@ handler.close()
 """
 
 
+def done_by(program: str, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run([sys.executable, "-c", program, *words], env=environment, capture_output=True, text=True, timeout=120, check=True)
+
+
 def run(*words: str) -> tuple[list[str], list[dict[str, Any]]]:
     """The numbers of starts that it wrote, and its log."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", PROGRAM, *words], env=environment, capture_output=True, text=True, timeout=120, check=True)
+    done = done_by(PROGRAM, *words)
     return done.stdout.split(), [json.loads(line) for line in done.stderr.splitlines()]
 
 
@@ -84,3 +89,30 @@ def test_one_that_comes_while_the_next_process_starts_starts_another_when_that_h
     started, lines = run("takeover", str(fails))
     assert started == [str(number + 1) for number in range(fails + 1)]
     assert [line["event"] for line in lines] == ["next_process_asked_again"] * fails
+
+
+HANGUP = """\
+import os, signal, trio
+from common import log
+from gateway.lifecycle import reload, signals
+
+async def reread():
+    print("reloaded", flush=True)
+    scope.cancel()
+
+async def main():
+    with scope:
+        await reload.reload_on_hangup(reread)
+
+scope = trio.CancelScope()
+handler = log.start("info", "json")
+with signals.Signals(handler, starting=True):
+    os.kill(os.getpid(), signal.SIGHUP)
+    trio.run(main)
+handler.close()
+"""
+
+
+def test_a_hangup_while_the_process_starts_is_a_reload_once_it_serves() -> None:
+    """It ended the process without a word until November 2026."""
+    assert done_by(HANGUP).stdout == "reloaded\n"
