@@ -76,7 +76,7 @@ LIFE: Final = {
         meaning="A process that was to take over did not come up, or was not started. This one goes on."),
     "takeover_unavailable": lines(
         "warning", fields="err remedy",
-        meaning="The socket at `gateway.takeover` cannot be opened: no process can take over from this one."),
+        meaning="The socket at `gateway.takeover` cannot be opened: until it can, no process can take over from this one."),
     "stopping": lines("info", fields="signal by", meaning="A graceful stop was asked for: by a signal, or by the token of this name."),
     "stopped": lines(
         "info", "warning", fields="after_ms abandoned unsent unanswered workers",

@@ -70,7 +70,7 @@ GOES_ON: Final = "this gateway goes on; see the other one's log"
 STOPPING: Final = "the running gateway is stopping; start this one when it has ended"
 OTHER: Final = "another process was ready first and takes over from the running gateway; start this one again, if that fails"
 TAKEN_BACK: Final = "the gateway before has taken its state back, as this one did not serve in time; start this one again"
-RETRY_S: Final = 1.0  # after a fault: no descriptors are left; a guess
+RETRY_S: Final = 1.0  # after a fault: no descriptors are left, or the path is taken; a guess
 GO_S: Final = 30.0  # for each answer of the running process, which may have a change and the fill levels to write; a guess
 SERVING_S: Final = 30.0  # for the new process to read the state and serve; clients wait so long at most; a guess
 END_S: Final = 5.0  # for a new process that has closed its connection to end by itself; a guess
@@ -258,15 +258,21 @@ class TakeoverPoint:
         self._ready: Asker | None = None  # the first that was
 
     async def run(self) -> None:
-        """Serve until cancelled, or until a process has taken over. Where nobody can ask, the gateway runs all the same, with a warning."""
+        """Serve until cancelled, or until a process has taken over. While nobody can ask, the gateway runs all the same, with a warning."""
+        told = False
         while True:
             try:
                 unix_socket = UnixSocket(self._path, "the next process cannot ask", "gateway.takeover")
             except OSError as error:
-                log.event(
-                    logging.WARNING, "takeover_unavailable", err=error.strerror or str(error), remedy="until then a new process has to wait"
-                )
-                return
+                if not told:
+                    told = True
+                    log.event(
+                        logging.WARNING, "takeover_unavailable", err=error.strerror or str(error),
+                        remedy="until then a new process has to wait",
+                    )  # fmt: skip
+                await trio.sleep(RETRY_S)
+                continue
+            told = False
             try:
                 asker = await self._first_ready(unix_socket)
             finally:

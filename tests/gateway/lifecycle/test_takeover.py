@@ -6,6 +6,7 @@ With real gateways: tests/end_to_end/test_takeover.py.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import select
 import signal
@@ -245,3 +246,27 @@ async def test_one_that_finds_the_process_before_gone_serves_on(tmp_path: Path) 
         await trio.to_thread.run_sync(one.commit)
     await trio.to_thread.run_sync(one.confirm)
     assert place.acts == ["lends"]
+
+
+async def test_where_the_path_is_taken_a_process_can_ask_once_it_is_free(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As after a process that hung and was not to be ended: until November 2026 none could take over until a restart."""
+    caplog.set_level(logging.WARNING)
+    async with running(tmp_path) as place:
+        path = tmp_path / "taken.sock"
+        with socket.socket(socket.AF_UNIX) as other:
+            other.bind(str(path))
+            other.listen()
+            point = TakeoverPoint(path, tmp_path, 1, lambda: [place.listening], place, lambda: False)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(point.run)
+                with trio.fail_after(HANG_S):
+                    while not caplog.records:
+                        await trio.sleep(0.001)
+                    other.close()
+                    while True:
+                        with suppress(ConnectionRefusedError, FileNotFoundError), socket.socket(socket.AF_UNIX) as asking:
+                            asking.connect(str(path))
+                            break
+                        await trio.sleep(0.01)
+                nursery.cancel_scope.cancel()
+    assert [record.getMessage() for record in caplog.records] == ["takeover_unavailable"]
