@@ -134,8 +134,12 @@ def test_clients_follow_a_master_and_a_slave_that_change_places_while_both_live(
         assert (first.codes(), second.codes()) == ([34], [35, 34])
         on_b.ask(38)  # of a broker that has not moved
         assert client.route() == before
-    closed = {one.labels["listener"]: one.value for one in gateway.samples() if one.labels.get("cause") == "broker_moved"}
-    assert closed == {"names/broker-a/0": 1, "names/broker-a/1": 1, "names/broker-b/0": 0}
+
+    def closed() -> dict[str, float]:
+        return {one.labels["listener"]: one.value for one in gateway.samples() if one.labels.get("cause") == "broker_moved"}
+
+    wait_until(lambda: sum(closed().values()) == 2, within=30, what="both ends of the closed connections")
+    assert closed() == {"names/broker-a/0": 1, "names/broker-a/1": 1, "names/broker-b/0": 0}
 
 
 def test_brokers_cannot_register_here_and_operators_can_write(brokers: Brokers, start_gateway: StartGateway) -> None:
