@@ -8,6 +8,8 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
+from gateway.protocols.rocketmq.headers import NO_OPAQUE
+
 
 class Pairs(list[tuple[str, Any]]):
     """An object as it is spelled: its names and values in order."""
@@ -60,6 +62,8 @@ def _json(header: bytes) -> Read:
     for name, number in numbers.items():
         if type(number) is not int or not -(2**31) <= number < 2**31:
             raise ValueError(f"{name} is {number!r}")
+    if found.get("opaque") is None:
+        numbers["opaque"] = NO_OPAQUE
     extra = found.get("extFields")
     if not isinstance(extra, Pairs | None):
         raise ValueError("extFields is not an object")
