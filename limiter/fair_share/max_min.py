@@ -16,7 +16,8 @@ carries it over; one message that was more than there was leaves a debt; a share
 that hungry shares carry over was promised already, so it is subtracted from what the next window has to give (`owed`).
 
 While no share is refused there are none to keep (`free`). But a flood need not last: each gust of one would find no shares. So for
-WARY_WINDOWS windows after a refusal shares go on, each as large as all that there is.
+WARY_WINDOWS windows after a refusal shares go on, each as large as all that there is. Windows in which nobody asks do not count, unless
+they are so many that nobody can be waiting any more (`idle`).
 
 The level errs downwards by less than the share of one power of two, and only among the shares that were satisfied at about that height.
 What it leaves is in the bucket in the next window, and is given then.
@@ -85,7 +86,7 @@ class Tier:
     def __init__(self) -> None:
         self.window = 0
         self.free = True  # in this window no share is kept from anything
-        self.era = 0  # how often it was; credits and debts are of one era
+        self.era = 0  # how often it was, or was quiet before; credits and debts are of one era
         self.level = 0  # of this window: what a weight of 1 may take
         self.raised = 0  # all levels so far
         self.active = 0  # shares used in this window
@@ -97,11 +98,18 @@ class Tier:
         self._lightest = MAX_WEIGHT  # weight of those used in this window
         self._wary = 0  # windows in which shares go on, though none is refused
 
-    def begin(self, amount: int, *, some: bool, quiet: bool) -> None:
+    def begin(self, amount: int, *, some: bool, quiet: bool, idle: bool) -> None:
         """A window begins that has `amount` to give. `some`: the bucket holds anything at all. `quiet`: no share was used in the one
-        before."""
+        before, `idle`: nor for so long that nobody waits any more.
+
+        Who waits as told asks now and then, so a quiet window between says nothing of who wants how much: shares go on, without debts and
+        credits.
+        """
         self.window += 1
-        self.free = quiet or (self.hungry == 0 and self._wary == 0)
+        self.free = idle or (self.hungry == 0 and self._wary == 0)
+        if quiet and not self.free:
+            self.era += 1
+            self.owed = 0
         if self.free:
             self.era += 1
             self.level = 0
@@ -156,7 +164,7 @@ class Tier:
     def windows_to_wait(self, share: Share, cost: int, now: int) -> int:
         """The end of which window lets one of `cost` pass: 0 none, 1 this one's, 2 the next one's; true if no other share asks meanwhile.
 
-        A share without debts gets a window's worth in any window; after one without a request the tier is free.
+        A share without debts gets a window's worth in any window; after one without a request none has debts.
         """
         if self.allowed(share, 1, cost, now) > 0:
             return 0

@@ -46,7 +46,7 @@ WINDOW_NS: Final = 100_000_000  # ns; how long shares are kept apart; docs/desig
 MIN_WINDOW_NS: Final = 1_000_000  # ns; a window is at most half of the burst, and no shorter than this
 SLACK_DIVISOR: Final = 8  # the part of a window that stays in the bucket: one in so many; a guess (12 ms of the cap)
 MAX_SHARES: Final = 131_072  # topics with a share of their own; more than send within a second, some 40 MB; a guess
-IDLE_NS: Final = 1_000_000_000  # ns; ten windows: neither credit nor debt is worth keeping
+IDLE_NS: Final = 1_000_000_000  # ns; ten windows: neither credit nor debt is worth keeping, nor shares apart
 MAX_DECAYS: Final = 64  # times a value is multiplied by 7/8; 64 leave 0.02 %
 
 
@@ -153,13 +153,15 @@ class SharedBucket(Algorithm):
             self._expected = self._expected * 7 // 8
         self._taken = 0
         self._missed = False
+        quiet = windows > 1
+        idle = late > IDLE_NS + self._largest or late < 0  # whoever was told to wait for the largest has asked again
         self._largest -= self._largest // 8
         self._largest_protected -= self._largest_protected // 64
         held = self.bucket.held_ns(now)
         kept = self._reserve()
         slack = min(max(self._largest, self._window_ns // SLACK_DIVISOR), self._capacity_ns // 4)
-        self._protected.begin(held, some=held > 0, quiet=windows > 1)
-        self._rest.begin(held - kept - slack, some=held > kept, quiet=windows > 1)
+        self._protected.begin(held, some=held > 0, quiet=quiet, idle=idle)
+        self._rest.begin(held - kept - slack, some=held > kept, quiet=quiet, idle=idle)
         self._ends = self._ends + windows * self._window_ns if late >= 0 else now + self._window_ns
 
     def _next_expected(self) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from fractions import Fraction
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -109,6 +111,35 @@ def test_a_newcomer_gets_its_share_within_200_ms() -> None:
     crowd = Crowd(judge_of(cap(1000)), a=20_000, b=20_000, late=20_000)
     crowd.run(2 * SECOND + 37 * MS, "late")  # in the midst of a window
     assert crowd.run(2 * WINDOW)["late"] >= 2 * 33 * 0.95
+
+
+@pytest.mark.parametrize(("rate", "burst_ns"), [(200, None), (20, None), (1000, 100 * MS)])
+def test_clients_that_ask_again_when_they_were_told_to_share_by_topic_and_not_by_how_many_they_are(rate: int, burst_ns: int | None) -> None:
+    """Each asks in the window after next, so there are windows between in which nobody does."""
+    chance = Random(1)
+    judge = judge_of(Rule("cap", per="listener", limit=Limit(messages=Rate(rate), burst_ns=burst_ns), open_for_ns=0))
+    flood, calm = key_of(judge, "flood"), key_of(judge, "calm")
+    due = [(BEGIN + each, flood) for each in range(10)] + [(BEGIN + 10, calm)]
+    passed = {"flood": 0, "calm": 0}
+    for number in range(6000):
+        now, key = due.pop(0)
+        request = ask(judge, key, now)
+        if number >= 1000:  # the burst goes to whoever comes first
+            passed[key.name.topic.decode()] += request.passed
+        again = now + request.wait_ns + chance.randrange(1, 2 * MS)
+        insort(due, (again, key), key=lambda each: each[0])
+    assert within(passed["calm"], sum(passed.values()), 0.5)
+
+
+def test_after_a_second_without_a_request_nothing_is_kept_for_those_who_were_refused() -> None:
+    judge = judge_of(cap(100, open_for_ns=0))
+    keys = [key_of(judge, f"t{number}") for number in range(10)]
+    for number in range(20):
+        for key in keys:
+            ask(judge, key, BEGIN + number * WINDOW, count=100)
+    last = BEGIN + 19 * WINDOW
+    assert ask(judge, keys[0], last + SECOND // 2, count=10).passed < 10  # a tenth, and of what was in the bucket alone
+    assert ask(judge, keys[1], last + 2 * SECOND, count=100).passed == 100
 
 
 def test_a_topics_own_limit_comes_first() -> None:
