@@ -10,7 +10,8 @@ exactly, and the wait until a cost fits is one division, rounded up: true to the
 Cost: one multiplication per look; integers of more than 62 bits (slower, still right) only after hours of silence.
 
 A cost above the burst would never fit. It is admitted when the bucket is full, and leaves a debt (a level below 0) that is paid before
-anything else passes: over time the rate holds, and a large batch is not refused for ever.
+anything else passes: over time the rate holds, and a large batch is not refused for ever. A held one whose turn has come leaves one, too
+(`limiter.decisions.single`).
 """
 
 from __future__ import annotations

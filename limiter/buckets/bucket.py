@@ -128,7 +128,7 @@ class Bucket:
             self.algorithm.change(self.factory.limit(new, apart=self.state == OVERFLOW), since)
             self.breaker.close()
         if new.limit != old.limit:
-            self.owed_until = 0  # at another rate; the debt itself stays in the algorithm
+            self.owed_until = self.next_turn_at = 0  # at another rate; the debt itself stays in the algorithm
         if new.breaker_ns() != self.breaker.open_for_ns:
             self.breaker = Breaker(new.breaker_ns())
         if self.candidate is not None or new.candidate is not None:

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from limiter.algorithms.token_bucket import UNBOUNDED, TokenBucket
+from limiter.decisions.single import has_its_turn
 from limiter.rules.rule import FIT
 
 if TYPE_CHECKING:
@@ -167,6 +168,10 @@ def refuse_run(requests: list[Request], begin: i64, refused: Request, checks: Ch
             break
         count = request.count
         if request.messages != messages or request.size != size or count <= 0:
+            break
+        if request.turn_at == 0:
+            request.turn_at = now + wait_ns
+        elif refusing_bucket is not None and has_its_turn(request, refusing_bucket, messages, now):
             break
         if not request.again:
             first_time += count

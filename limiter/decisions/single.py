@@ -11,8 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mypy_extensions import i64
+
 from limiter.buckets.bucket import EVICTED, Bucket
 from limiter.decisions.reserve_and_settle import overdraw, refund, reserve, settle
+from limiter.fair_share.shared_bucket import SharedBucket
 from limiter.in_flight import Ending, Flight, Hold, give_back
 from limiter.limits import NEVER
 from limiter.operations import PRODUCE
@@ -80,8 +83,8 @@ class Verdicts:
                 if costs is not None:
                     messages, size = costs[bucket]
                 found = bucket.available(passed, messages, size, now)
-                if found == 0 and costs is not None and has_its_turn(request, bucket, messages, now):
-                    found = bucket.available(1, 0, size, now)
+                if found == 0 and request.turn_at != 0 and has_its_turn(request, bucket, messages, now):
+                    found = bucket.available(1, 0, 0, now)
                     if found > 0:
                         owing = [*(owing or ()), bucket]
                 passed = found
@@ -91,8 +94,8 @@ class Verdicts:
                 if not bucket.shadow:
                     if costs is not None:
                         messages, size = costs[bucket]
-                        if owing is not None and bucket in owing:
-                            bucket.next_turn_at = now + 2 * bucket.rule.limit.cost_ns(messages, 0)
+                    if owing is not None and bucket in owing:
+                        bucket.next_turn_at = now + 2 * bucket.rule.limit.cost_ns(messages, size)
                     bucket.take(passed, messages, size)
         if passed < count:
             refuse(request, buckets, now, costs)
@@ -251,14 +254,18 @@ class Verdicts:
         return f"<Verdicts {self.checks}>"
 
 
-def has_its_turn(request: Request, bucket: Bucket, cost: int, now: int) -> bool:
-    """Whether one of `request` may owe its `cost`, since it has waited as long as all of it takes to come in.
+def has_its_turn(request: Request, bucket: Bucket, messages: int, now: int) -> bool:
+    """Whether one of `request` may owe its cost, since it has waited as long as all of it takes to come in.
 
-    Others whose cost is a token take each as it comes, and would let a dearer one wait without end. What it owes they pay for: nothing
-    passes before that has come in, so over time the rate holds, as after a request that costs more than the burst. Then they have as long
-    a time to themselves, however many dear ones wait.
+    Others that cost less take each token as it comes, and would let a dearer one, a batch or a larger message, wait without end. What it
+    owes they pay for: nothing passes before that has come in, so over time the rate holds, as after a request that costs more than the
+    burst. Then they have as long a time to themselves, however many dear ones wait. What costs one message is never the dearer one; at a
+    cap shares do the same.
     """
-    return cost > 1 and bucket.rule.cost is not None and 0 < request.turn_at <= now and bucket.next_turn_at <= now
+    if not 0 < request.turn_at <= now or bucket.next_turn_at > now:
+        return False
+    rule = bucket.rule
+    return (messages > 1 or rule.limit.bytes is not None) and (rule.cost is not None or not isinstance(bucket.algorithm, SharedBucket))
 
 
 def refuse(request: Request, buckets: list[Bucket], now: int, costs: dict[Bucket, tuple[int, int]] | None = None) -> None:
@@ -281,8 +288,9 @@ def refuse(request: Request, buckets: list[Bucket], now: int, costs: dict[Bucket
                 request.rule = bucket.rule
                 request.bucket = bucket
     request.wait_ns = min(longest, NEVER)
-    if costs is not None and (request.turn_at == 0 or request.passed > 0):
-        request.turn_at = now + request.wait_ns
+    turn_at: i64 = now + request.wait_ns
+    if request.turn_at == 0 or request.passed > 0 or turn_at < request.turn_at:  # sooner: by another limit
+        request.turn_at = turn_at
 
 
 def judge_shadows(request: Request, buckets: list[Bucket], now: int, costs: dict[Bucket, tuple[int, int]] | None = None) -> None:

@@ -1,0 +1,126 @@
+"""Turns: a batch, or a larger message, that waits beside a flood of smaller ones, which take each token as it comes."""
+
+from __future__ import annotations
+
+import pytest
+
+from limiter.judge import Judge
+from limiter.limits import SECOND, Limit, Rate
+from limiter.request import Request
+from limiter.rules.cost import Cost
+from limiter.rules.rule import Match, Rule
+from limiter.rules.rule_set import RuleSet
+from support.models.asking import ask, judge_of, key_of
+
+NOW = 1_000 * SECOND
+MIB = 1 << 20
+
+
+def after_turns(judge: Judge, large: tuple[int, int], small: tuple[int, int], step_ns: int) -> tuple[int, int, int]:
+    """When the large one passes that is held from 2 s on, and what has passed by then, or in 10 s: messages and bytes.
+
+    The small ones begin with all of the burst.
+    """
+    key = key_of(judge, "orders")
+    held = Request(key, 1, *large)
+    burst = ask(judge, key, NOW, count=MIB, messages=small[0], size=small[1]).passed
+    messages, size = burst * small[0], burst * small[1]
+    for now in range(NOW, NOW + 10 * SECOND, step_ns):
+        some = ask(judge, key, now, messages=small[0], size=small[1])
+        messages += some.passed * small[0]
+        size += some.passed * small[1]
+        if now >= NOW + 2 * SECOND:
+            judge.decide([held], now)
+            held.again = True
+            if held.passed:
+                return now - NOW - 2 * SECOND, messages + large[0], size + large[1]
+    return 0, messages, size
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "warm_up"])
+@pytest.mark.parametrize(
+    ("limit", "large", "small", "cost_s"),
+    [
+        (Limit(messages=Rate(100)), (4, 400), (1, 100), 0.04),
+        (Limit(messages=Rate(100)), (32, 3200), (1, 100), 0.32),
+        (Limit(messages=Rate(100)), (300, 300), (1, 1), 1),  # more than the burst: a full bucket's time
+        (Limit(bytes=Rate(MIB)), (1, 50_000), (1, 10_000), 0.05),
+        (Limit(messages=Rate(200), bytes=Rate(MIB)), (1, 300_000), (1, 10_000), 0.3),
+    ],
+)
+def test_a_larger_one_that_waits_beside_smaller_ones_passes_when_its_cost_would_have_come_in_and_the_limit_holds(
+    algorithm: str, limit: Limit, large: tuple[int, int], small: tuple[int, int], cost_s: float
+) -> None:
+    judge = judge_of(Rule("topics", limit=limit, algorithm=algorithm, action="delay", open_for_ns=0))
+    rates = ((limit.messages, 0), (limit.bytes, 1))
+    step = min(rate.per_ns * small[at] // rate.amount for rate, at in rates if rate is not None) * 9 // 10
+    took, *passed = after_turns(judge, large, small, step)
+    assert 0 < took <= cost_s * SECOND * (3 if algorithm == "warm_up" else 1) + 2 * step
+    for rate, at in rates:
+        if rate is not None:
+            assert passed[at] <= rate.tokens_in(SECOND) + rate.tokens_in(2 * SECOND + took) + large[at]
+
+
+def test_however_many_large_ones_wait_half_of_the_rate_is_left_for_small_ones() -> None:
+    judge = judge_of(Rule("topics", limit=Limit(bytes=Rate(MIB)), action="delay", open_for_ns=0))
+    key = key_of(judge, "orders")
+    held = [Request(key, 1, 1, 100_000) for _ in range(50)]
+    small = large = 0
+    for now in range(NOW, NOW + 10 * SECOND, SECOND // 500):
+        judge.decide(held, now)
+        large += sum(each.passed for each in held)
+        held = [Request(key, 1, 1, 100_000) if each.passed else each for each in held]
+        small += ask(judge, key, now, size=4000).passed
+    assert small * 4000 + large * 100_000 <= 11 * MIB + 100_000
+    assert small * 4000 >= 0.45 * 10 * MIB
+    assert large * 100_000 >= 0.45 * 10 * MIB
+
+
+def test_one_whose_turn_has_come_is_not_refused_with_others_like_it() -> None:
+    judge = judge_of(Rule("topics", limit=Limit(messages=Rate(100)), action="delay", open_for_ns=0))
+    key = key_of(judge, "orders")
+    ask(judge, key, NOW, count=100)
+    first, second, late = (Request(key, 1, 10, 0) for _ in range(3))
+    judge.decide([first, second], NOW)
+    ask(judge, key, NOW + SECOND // 10, count=10)
+    judge.decide([late, second], NOW + SECOND // 10)
+    assert (late.passed, second.passed) == (0, 1)
+
+
+def test_at_a_cap_and_for_single_messages_there_are_no_turns() -> None:
+    limit = Limit(messages=Rate(100))
+    _, messages, _ = after_turns(judge_of(Rule("topics", limit=limit, open_for_ns=0)), (1, 0), (1, 0), SECOND // 1000)
+    assert messages <= 1100
+    judge = judge_of(Rule("cap", per="listener", limit=limit, open_for_ns=0))
+    key = key_of(judge, "orders")
+    held = Request(key, 1, 10, 0)
+    ask(judge, key, NOW, count=100)
+    judge.decide([held], NOW)
+    ask(judge, key, NOW + SECOND // 10, count=10)
+    judge.decide([held], NOW + SECOND // 10)
+    assert held.passed == 0
+
+
+def test_a_raised_limit_holds_for_turns_at_once() -> None:
+    """One has just had its turn, and another been told its time, at a rate of one a minute."""
+
+    def rules(rate: Rate) -> RuleSet:
+        return RuleSet((Rule("work", Match(operation=("open", "declare")), per="user", limit=Limit(messages=rate, messages_burst=10),
+            open_for_ns=0, cost=Cost(operations=(("declare", 10),))),))  # fmt: skip
+
+    judge = Judge(rules(Rate(1, 60 * SECOND)))
+    cheap, dear = (key_of(judge, "t", user="shop", operation=operation) for operation in ("open", "declare"))
+    first, second = Request(dear, 1, 1, 0), Request(dear, 1, 1, 0)
+    ask(judge, cheap, NOW, count=10)
+    judge.decide([first, second], NOW)
+    now = NOW + 600 * SECOND
+    ask(judge, cheap, now, count=10)
+    judge.decide([first, second], now)
+    assert (first.passed, second.passed) == (1, 0)
+    judge.replace(rules(Rate(100)), now)
+    since = now
+    while not second.passed and now < since + SECOND:
+        now += SECOND // 100
+        ask(judge, cheap, now)
+        judge.decide([second], now)
+    assert now - since <= 3 * SECOND // 10
