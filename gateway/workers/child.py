@@ -424,5 +424,9 @@ class Child:
 
 def leased_bucket(announced: BucketAnnounced) -> LeasedBucketRef:
     name = TopicName(announced.protocol, announced.vhost, announced.exchange, announced.topic)
-    subject = Subject(name, announced.text, announced.sender, announced.group, announced.operation, announced.connection)
+    thing = announced.identity[3]
+    subject = Subject(
+        name, announced.text, announced.sender, announced.group, announced.operation, announced.connection,
+        grouped=thing.endswith("#") and thing != announced.text,
+    )  # fmt: skip
     return LeasedBucketRef(announced.identity, subject, overflow=announced.overflow)

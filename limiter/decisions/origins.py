@@ -32,7 +32,8 @@ def subject_of(key: Key) -> Subject:
     """What the rules look at for `key`."""
     origin = key.origin
     text = key.text if not key.text.endswith("#") else key.name.text()  # a group's text is not the topic's, and ends like that
-    return Subject(key.name, text, origin.sender, key.group, key.operation, origin.connection)
+    grouped = key.unnamed or text != key.text
+    return Subject(key.name, text, origin.sender, key.group, key.operation, origin.connection, grouped=grouped)
 
 
 class Origins:

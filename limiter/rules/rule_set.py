@@ -14,9 +14,9 @@ A quota passes no rule with `ceiling: true` that its topic meets, whichever rule
 
 Overrides and quotas change the limit of the rule that would hold otherwise, and keep the rest of it (action, breaker, mode, ...). Quotas
 are for `operation: produce` only. An override gives its thing one bucket, whatever rules its messages would meet. A rule changed live keeps
-its place, so a default changed live leaves overrides alone. An override of a topic takes it out of its group. A group has the words that
-its topics share and a last word `#` as its name; a key that is spelt like that itself (`order.eu.#` of routing_key_words: 2) is in the
-group and cannot be changed alone.
+its place, so a default changed live leaves overrides alone. An override of a topic takes it out of its group, but for what waits already.
+A group has the words that its topics share and a last word `#` as its name; a key that is spelt like that itself (`order.eu.#` of
+routing_key_words: 2) is in the group and cannot be changed alone.
 
 In file order a rule for everything would hide each rule after it, as `{protocol: rocketmq}` hides `topic: '%RETRY%*'` in the contract's own
 example. Hence a **bare** rule, whose match names only protocol, listener and operation, holds when no pattern of the level matches,
@@ -161,10 +161,10 @@ def with_override(rule: Rule, override: Override, protocol: str) -> Rule:
     return replace(changed, mode="enforce") if enforceable else changed
 
 
-def change_of(name: TopicName, group: TopicName | None, changes: Mapping[TopicName, T]) -> tuple[T | None, bool]:
+def change_of(subject: Subject, group: TopicName | None, changes: Mapping[TopicName, T]) -> tuple[T | None, bool]:
     """The change of a topic, or else of its group; and whether it is the topic's own."""
-    own = changes.get(name)
-    if group is None or (own is not None and name != group):
+    own = None if subject.grouped else changes.get(subject.name)
+    if group is None or (own is not None and subject.name != group):
         return own, True
     return changes.get(group), False
 
@@ -424,15 +424,15 @@ class RuleSet:
     def _tried(self, subject: Subject) -> Effective | None:
         """The quota of the topic that is only tried, as a level of its own in shadow mode; None where, published, it would not hold."""
         level = self._levels["topic"]
-        if subject.operation != "produce" or self._first(level.naming(subject, subject.text), subject) >= 0:
+        if subject.operation != "produce" or self._naming(level, subject, subject.text) >= 0:
             return None
         at = self._first(level.index.candidates(subject), subject)
         if at < 0:
             at = self._first(level.bare, subject)
         rule = UNRULED if at < 0 else self.rules[at]
         group = None if rule.routing_key_words is None else subject.group_of_topics(rule.routing_key_words)
-        quota, alone = change_of(subject.name, group, self.shadow_quotas)
-        override, _ = change_of(subject.name, group, self.overrides)
+        quota, alone = change_of(subject, group, self.shadow_quotas)
+        override, _ = change_of(subject, group, self.overrides)
         if quota is None or override is not None or rule.algorithm not in TRIED_BY or (rule.mode == "off" and rule is not UNRULED):
             return None
         thing = subject.text if alone or group is None else group_text(group)
@@ -456,7 +456,7 @@ class RuleSet:
     def _holding(self, level: LevelRules, subject: Subject) -> Effective | None:
         per = level.per
         thing = subject.thing(per)
-        at = self._first(level.naming(subject, thing), subject)
+        at = self._naming(level, subject, thing)
         origin = "file"
         if at < 0:
             origin = "default"
@@ -472,7 +472,7 @@ class RuleSet:
         roofs: tuple[Rule, ...] = ()
         if per == "topic" and subject.operation == "produce":
             if origin == "default":
-                quota, of_topic = change_of(subject.name, group, self.quotas)
+                quota, of_topic = change_of(subject, group, self.quotas)
                 if quota is not None and not (rule.mode == "enforce" and rule.limit.is_shut()):  # a person has closed it
                     origin, change, alone = "quota", None, of_topic
                     if self.hourly is not None:
@@ -480,7 +480,7 @@ class RuleSet:
                         if raised is not None:
                             quota, origin = raised, RAISED
                     rule, roofs = self._under_roofs(level, with_quota(rule, quota), subject)
-            override, of_topic = change_of(subject.name, group, self.overrides)
+            override, of_topic = change_of(subject, group, self.overrides)
             if override is not None:
                 rule, origin, change, alone = with_override(rule, override, subject.name.protocol), "override", override, of_topic
                 roofs = ()
@@ -510,6 +510,13 @@ class RuleSet:
         if rule is None:
             rule = self._unruled[(per, operation)] = unruled(per, operation)
         return rule
+
+    def _naming(self, level: LevelRules, subject: Subject, thing: str) -> int:
+        """The first rule that names `subject` exactly, or -1."""
+        found = level.naming(subject, thing)
+        if subject.grouped:
+            found = [at for at in found if self._matchers[at].exact_topic is None or self.rules[at].routing_key_words is not None]
+        return self._first(found, subject)
 
     def _first(self, candidates: list[int], subject: Subject) -> int:
         """The first of `candidates` that matches, or -1."""

@@ -22,7 +22,8 @@ class Subject:
     """A message's topic, sender and operation."""
 
     __slots__ = (
-        "client", "connection", "exchange", "group", "name", "namespace", "operation", "sender", "system", "text", "topic", "vhost",
+        "client", "connection", "exchange", "group", "grouped", "name", "namespace", "operation", "sender", "system", "text", "topic",
+        "vhost",
     )  # fmt: skip
 
     def __init__(
@@ -33,8 +34,11 @@ class Subject:
         group: bytes | None = None,
         operation: str = "produce",
         connection: int = 0,
+        *,
+        grouped: bool = False,
     ) -> None:
         self.name = name
+        self.grouped = grouped  # it stands for several topics, of which `name` is one: what names that one alone is not for it
         self.text = text  # of the topic, docs/design/contract.md 4
         self.sender = sender
         client = sender.client

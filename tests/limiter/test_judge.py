@@ -14,6 +14,7 @@ from limiter.decisions.origins import KEYS_PER_ORIGIN
 from limiter.judge import STATES_PER_SLICE, Judge
 from limiter.leases.owner import LeaseOwner
 from limiter.limits import NEVER
+from limiter.quota_snapshot import Quota
 from limiter.request import Request
 from limiter.rules.rule_set import Override
 from limiter.topics import rocketmq_topic
@@ -429,6 +430,46 @@ def test_topics_of_a_group_share_a_key_and_an_override_takes_its_topic_out() -> 
     assert ask(judge, key_of(judge, orders(routing_key=b"order.2")), BEGIN, count=500).passed == 100
     judge.replace(RuleSet((per_topic(7),)))
     assert key_of(judge, orders(routing_key=b"order.2")).text == "%2F/orders/order.2"
+
+
+@pytest.mark.parametrize("what", ["override", "quota", "rule"])
+def test_what_waits_of_a_group_is_not_under_what_names_one_of_its_topics_alone(what: str) -> None:
+    rule = Rule("by-words", match=Match(protocol="amqp"), limit=Limit(messages=Rate(10)), routing_key_words=1, open_for_ns=0)
+    judge = judge_of(rule)
+    first = orders(routing_key=b"order.1")
+    key_of(judge, first)
+    held = Request(key_of(judge, orders(routing_key=b"order.2")), 5, 1, 100)
+    ask(judge, held.key, BEGIN, count=10)
+    judge.decide([held], BEGIN)
+    shut = Limit(messages=Rate(0))
+    exact = Rule("one", match=Match(protocol="amqp", vhost="/", exchange="orders", routing_key="order.1"), limit=shut, open_for_ns=0)
+    judge.replace({
+        "override": RuleSet((rule,), overrides={first: Override(messages=Rate(0))}),
+        "quota": RuleSet((rule,), quotas={first: Quota("amqp", first.text(), (0.0, 0))}),
+        "rule": RuleSet((exact, rule)),
+    }[what], BEGIN)  # fmt: skip
+    judge.decide([held], BEGIN + SECOND // 2)
+    assert (held.passed, held.key and [bucket.thing() for bucket in held.key.buckets]) == (5, ["%2F/orders/order.#"])
+    assert ask(judge, key_of(judge, first), BEGIN + SECOND).wait_ns == NEVER
+
+
+def test_what_waits_of_names_that_are_not_told_apart_is_not_shut_with_one_of_them() -> None:
+    rules = (per_topic(10), Rule("client", per="client", limit=Limit(messages=Rate(10)), open_for_ns=0, action="block"))
+    judge = Judge(RuleSet(rules), bounds_names=True)
+    first = rocketmq_topic(b"a")
+    origin = judge.origin("rocketmq", "l", "10.0.0.1", None)
+    assert origin.new_names is not None
+    while origin.new_names.take(0):
+        pass
+    key_of(judge, first)
+    key = key_of(judge, "b")
+    assert key.name == first
+    held = Request(key, 1, 1, 0)
+    ask(judge, key, BEGIN, count=10)
+    judge.decide([held], BEGIN)
+    judge.replace(RuleSet(rules, overrides={first: Override(messages=Rate(0))}), BEGIN)
+    judge.decide([held], BEGIN + SECOND)
+    assert held.passed == 1
 
 
 def test_an_override_of_a_groups_name_is_in_force_at_once_and_its_one_bucket_keeps_its_fill() -> None:

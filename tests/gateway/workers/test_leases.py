@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.workers.bucket_ids import announcement
+from gateway.workers.child import leased_bucket
 from limiter.buckets.factory import BucketFactory
 from limiter.judge import Judge
 from limiter.leases.lease import Lease
@@ -12,8 +14,9 @@ from limiter.limits import Lag, Limit, LimitChange, Rate
 from limiter.request import Request
 from limiter.reservation import Reservation
 from limiter.rules.rule import Match, Rule
-from limiter.rules.rule_set import RuleSet
+from limiter.rules.rule_set import Override, RuleSet
 from limiter.topics import rocketmq_topic
+from support.models.asking import ask, judge_of, key_of, orders
 from support.models.workers import BEGIN, MS, Pair, run, world
 
 
@@ -186,3 +189,13 @@ def test_deliveries_to_consumers_share_one_limit_too(now: list[int]) -> None:
     for turn in range(3):
         second(turn % 2)
     assert sum(second(turn % 2) for turn in range(10)) == pytest.approx(2000, rel=0.02)
+
+
+def test_a_group_of_topics_is_lent_to_workers_also_while_the_first_of_them_is_closed_by_itself() -> None:
+    by_words = Rule("words", Match(protocol="amqp"), limit=Limit(messages=Rate(100)), routing_key_words=1, open_for_ns=0)
+    parent, member = judge_of(by_words), judge_of(by_words)
+    key = key_of(member, orders(routing_key=b"order.1"))
+    ask(member, key, BEGIN)
+    ref = leased_bucket(announcement(1, key.buckets[0]))
+    parent.replace(RuleSet((by_words,), overrides={key.name: Override(messages=Rate(0))}), BEGIN)
+    assert parent.lend(LeaseOwner(), [(ref, 10, 0)], 2, BEGIN) == [(10, 0)]
