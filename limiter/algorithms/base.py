@@ -9,7 +9,7 @@ Contract, tested for every member of `ALGORITHMS` in `tests/contracts/test_algor
 * `take(n)` after `available(n, ...) == n` admits as many as n times one.
 * After exactly `wait_ns` (and no other took) the cost is available; one nanosecond earlier it is not.
 * Looking changes nothing anybody can notice.
-* `change` keeps the fill in proportion.
+* `change` keeps the fill in proportion, and of a debt the lesser of the same time and the same number.
 """
 
 from __future__ import annotations

@@ -162,17 +162,29 @@ class Tokens:
         self._last = now
 
     def change(self, rate: Rate, capacity: int, now: int) -> None:
-        """Keep the fill in proportion. From a rate of 0 there is none to keep: begins empty, because a reload gives no free burst."""
+        """Keep the fill in proportion; of a debt, the lesser of the same time and the same number.
+
+        From a rate of 0 there is nothing to keep: begins empty, because a reload gives no free burst.
+        """
         self.refill(now)
-        old_full = self._full
+        old_full, amount, per_ns = self._full, self._amount, self._per_ns
         self._amount = rate.amount
         self._per_ns = rate.per_ns
         self._capacity = capacity
         self._full = capacity * rate.per_ns
-        self._level = self._level * self._full // old_full if old_full > 0 else 0
+        self._level = changed_level(self._level, old_full, amount, per_ns, rate, self._full)
 
     def __repr__(self) -> str:
         return f"<Tokens {self._level // self._per_ns}/{self._capacity} +{self._amount} per {self._per_ns} ns>"
+
+
+def changed_level(level: int, full: int, amount: int, per_ns: int, rate: Rate, new_full: int) -> int:
+    """What `level` of `full`, in units of `amount` per `per_ns`, is at another rate."""
+    if full == 0 or new_full == 0:
+        return 0
+    if level >= 0:
+        return level * new_full // full
+    return max(level * rate.per_ns // per_ns, level * rate.amount // amount)
 
 
 class TokenBucket(Algorithm):

@@ -36,6 +36,7 @@ from typing import Final
 from limiter.algorithms.base import JITTER_NS, Algorithm
 from limiter.algorithms.dimensions import Dimension, Dimensions, capacity_of, rate_of
 from limiter.algorithms.fills import UNIT
+from limiter.algorithms.token_bucket import changed_level
 from limiter.limits import NEVER, SECOND, Limit
 
 COLDEST: Final = 3  # intervals; the price of a message after a long rest
@@ -181,11 +182,13 @@ class Warming(Dimension):
         self._last = now
 
     def change(self, limit: Limit, now: int) -> None:
-        """Level and rest keep their proportion. From a rate of 0 there is none to keep: begins empty and cold."""
+        """Level and rest keep their proportion, debts as a bucket's. From a rate of 0 there is none to keep: begins empty and cold."""
         self._pass_time(now)
-        full, rested = self._full, self._rested
+        full, rested, amount, per_ns = self._full, self._rested, self._amount, self._per_ns
         self._set_rate(limit)
-        self._level = self._level * self._full // full if full > 0 else 0
+        rate = rate_of(limit, self.counts)
+        assert rate is not None, "as in `_set_rate`"
+        self._level = changed_level(self._level, full, amount, per_ns, rate, self._full)
         self._rest = self._rest * self._rested // rested if rested > 0 else self._rested
 
     def __repr__(self) -> str:

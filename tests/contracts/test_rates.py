@@ -124,6 +124,35 @@ def test_a_changed_limit_keeps_the_fill_in_proportion(name: str, data: st.DataOb
 
 
 @every_rate
+@pytest.mark.parametrize("counts", ["messages", "bytes"])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ((100, 1, 20), (100, 1, 1000)),  # amount, seconds and burst
+        ((100, 1, 100), (100, 1, 1)),
+        ((1, 60, 1), (1000, 1, 1000)),
+        ((1000, 1, 10), (10, 1, 10)),
+    ],
+)
+def test_after_a_change_a_debt_is_paid_in_the_time_that_it_took_or_the_same_number_takes_whichever_is_shorter(
+    name: str, counts: str, old: tuple[int, int, int], new: tuple[int, int, int]
+) -> None:
+    first, second = (
+        Limit(**{counts: Rate(amount, seconds * SECOND), f"{counts}_burst": None if name == "pacing" else burst})  # type: ignore[arg-type]
+        for amount, seconds, burst in (old, new)
+    )
+    bucket = ALGORITHMS[name](first, BEGIN)
+    bucket.set_fill(1.0, BEGIN)
+    bucket.take(1, 2000, 2000)
+    owed_ns = bucket.wait_ns(0, 0, BEGIN)
+    assert owed_ns > 0
+    bucket.change(second, BEGIN)
+    same_number_ns = owed_ns * old[0] * new[1] / (old[1] * new[0])
+    interval_ns = new[1] * SECOND // new[0] if name == "pacing" else 0  # what one owes is no debt there
+    assert bucket.wait_ns(0, 0, BEGIN) == pytest.approx(min(owed_ns, same_number_ns), rel=0.001, abs=interval_ns)
+
+
+@every_rate
 def test_a_changed_rate_holds_from_then_on(name: str) -> None:
     bucket = ALGORITHMS[name](Limit(messages=Rate(100)), BEGIN)
     bucket.set_fill(0.0, BEGIN)  # warm, where that makes a difference
