@@ -471,19 +471,20 @@ class RuleSet:
         alone = False  # a change of this very topic holds
         roofs: tuple[Rule, ...] = ()
         if per == "topic" and subject.operation == "produce":
+            override, override_of_topic = change_of(subject, group, self.overrides)
+            rate_set = override is not None and (override.messages is not None or override.bytes is not None)
             if origin == "default":
                 quota, of_topic = change_of(subject, group, self.quotas)
                 if quota is not None and not (rule.mode == "enforce" and rule.limit.is_shut()):  # a person has closed it
                     origin, change, alone = "quota", None, of_topic
-                    if self.hourly is not None:
+                    if self.hourly is not None and not rate_set:  # a rate that a person has set stands, and so does its burst
                         raised = self.hourly.over(quota, subject.text if of_topic or group is None else group_text(group))
                         if raised is not None:
                             quota, origin = raised, RAISED
                     rule, roofs = self._under_roofs(level, with_quota(rule, quota), subject)
-            override, of_topic = change_of(subject, group, self.overrides)
             if override is not None:
-                rule, origin, change, alone = with_override(rule, override, subject.name.protocol), "override", override, of_topic
-                roofs = ()
+                rule, origin, change = with_override(rule, override, subject.name.protocol), "override", override
+                alone, roofs = override_of_topic, ()
         if per == "client" and at >= 0:
             thing = self._matchers[at].client_network(thing, rule.client_bits())
             if self._matchers[at].cuts(rule.client_bits()):

@@ -72,6 +72,18 @@ def test_only_published_quotas_are_raised_and_their_place_among_the_rules_stays(
     assert by_quota.limit.messages_burst == 150
 
 
+def test_a_rate_that_is_set_live_stands_with_its_burst_and_another_live_change_leaves_the_raise() -> None:
+    """The demand of what the live change refuses would raise the burst that it passes."""
+    quotas = {ORDERS: QUOTA}
+    for override, rate, burst in (
+        (Override(messages=Rate(7)), Rate(7), 100),
+        (Override(bytes=Rate(7)), Rate(10), 100),
+        (Override(action="delay"), Rate(15), 150),
+    ):
+        (live,) = RuleSet(RULES, overrides={ORDERS: override}, quotas=quotas, hourly=asked(5.0)).effective(ORDERS)
+        assert (live.origin, live.limit.messages, live.limit.messages_burst) == ("override", rate, burst)
+
+
 def test_a_group_of_topics_is_raised_by_the_demand_of_the_group() -> None:
     rule = Rule("groups", Match(protocol="amqp"), limit=Limit(messages=Rate(1)), routing_key_words=1)
     group = amqp_topic(b"/", b"events", b"order.#")
