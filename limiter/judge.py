@@ -149,10 +149,10 @@ class Judge:
     def wait_of(self, key: Key, size: int, now: int) -> int:
         """How long (ns) one message of `size` bytes of `key` would have to wait; 0: it would pass. For a caller that only looks."""
         with self._lock:
-            self._begin_look(now)
+            at = self._begin_look(now)
             if key.generation != self._in_force.generation:
-                self._in_force.match(key, now)
-            return min(max([bucket.peek_ns(now, size, key.operation) for bucket in key.buckets if not bucket.shadow], default=0), NEVER)
+                self._in_force.match(key, at)
+            return min(max([bucket.peek_ns(at, size, key.operation) for bucket in key.buckets if not bucket.shadow], default=0), NEVER)
 
     # ---- verdicts, on the limiter's threads ------------------------------------------------------------------------
 

@@ -10,11 +10,12 @@ Threads: `decide` runs on the limiter's threads, `finished` on the loop's. Any l
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from librt.threading import Lock
 from mypy_extensions import i64
 
+from limiter.algorithms.base import JITTER_NS
 from limiter.buckets.bucket import IN_USE
 from limiter.buckets.ledger import TOUCH_NS
 from limiter.decisions.caps import is_cap, share_of_cap
@@ -23,6 +24,7 @@ from limiter.decisions.in_force import InForce
 from limiter.decisions.runs import pass_run, refuse_run
 from limiter.decisions.single import Verdicts
 from limiter.in_flight import Ending
+from limiter.limits import SECOND
 from limiter.request import UnjudgedError
 from limiter.rules.rule import FIT, IGNORE
 
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from limiter.buckets.bucket import Bucket
     from limiter.keys import Key
     from limiter.request import Request
+
+
+LATE_NS: Final = 60 * SECOND  # ns; a batch may be so much older than the one before it; beyond, time was set back; a guess
 
 
 class Decisions:
@@ -54,6 +59,9 @@ class Decisions:
             in_force = self._in_force
             if in_force.latest is not in_force.rules:
                 in_force.adopt(now)
+            judged_at = self.judged_at
+            if JITTER_NS < judged_at - now < LATE_NS:  # it waited in a queue while others were judged: buckets would take it for a new time
+                now = judged_at
             self.judged_at = now
             if self._owed:
                 self._charge(now)

@@ -336,6 +336,21 @@ def test_a_look_on_behalf_of_a_request_that_had_to_wait_credits_no_time_twice() 
     assert ask(judge, key, BEGIN + 3 * SECOND).passed == 0
 
 
+@pytest.mark.parametrize("late_ns", [1, SECOND // 2, 3 * SECOND // 2, 30 * SECOND])
+def test_a_batch_that_waited_while_later_ones_were_judged_credits_no_time_twice(late_ns: int) -> None:
+    """In the queue of a thread that was not run, as where a process was stopped or swapped out."""
+    judge = judge_of(per_topic(100, open_for_ns=0))
+    key = key_of(judge, "orders")
+    now = BEGIN + 100 * SECOND
+    passed = ask(judge, key, now, count=1000).passed
+    for _ in range(10):
+        now += SECOND // 2
+        passed += ask(judge, key, now, count=1000).passed
+        passed += ask(judge, key, now - late_ns, count=1000).passed
+        passed += ask(judge, key, now + 1, count=1000).passed
+    assert passed == 100 + 10 * 50
+
+
 def test_the_owner_of_a_limit_lends_nothing_twice_for_a_look_that_is_late() -> None:
     """With workers it is the parent that operators ask, and that only lends."""
     judge, member = judge_of(per_topic(100)), judge_of(per_topic(100))
@@ -350,8 +365,8 @@ def test_the_owner_of_a_limit_lends_nothing_twice_for_a_look_that_is_late() -> N
 
 def test_a_restart_gives_no_free_burst() -> None:
     before = judge_of(per_topic(100))
-    ask(before, key_of(before, "orders"), BEGIN, count=100)
     ask(before, key_of(before, "idle"), BEGIN - 10 * SECOND, count=1)
+    ask(before, key_of(before, "orders"), BEGIN, count=100)
     rows = sum(before.fills(BEGIN), array("q"))
     assert len(rows) == 4  # one row: of the bucket that is not full
     after = judge_of(per_topic(100))
