@@ -65,6 +65,7 @@ DEFAULT_MAX_DELAY_NS: Final = SECOND  # ns; docs/design/limiter.md 4
 LEAST_PATIENT: Final = min(PROTOCOL_NAMES.values(), key=lambda names: names.max_delay_ns)  # bounds `max_delay` where any may match
 MOST_PATIENT: Final = max(PROTOCOL_NAMES.values(), key=lambda names: names.max_delay_ns)
 DEFAULT_IPV6_PREFIX: Final = 64  # bits; a host may take any address of its /64 (RFC 4291, 2.5.1; RFC 7934)
+LEAST_RATE: Final = 1e-6  # per second, one in 11 days; of what is read to six places
 MAX_WORDS: Final = 128  # words of a routing key, which has at most 255 bytes
 MAX_WEIGHT: Final = 1000  # times the weight of other topics; for more there is `protected` (guess)
 MIN_SPOOL_BYTES: Final = 1 << 20  # of a rule's own part of the spool; a batch has up to 256 KiB (guess)
@@ -763,8 +764,13 @@ def under(rule: Rule, roof: Rule) -> Rule:
 def quota_limit(limit: Limit, quota: Quota) -> Limit:
     if quota.messages is not None:
         rate, burst = quota.messages
-        limit = replace(limit, messages=per_second(rate), messages_burst=burst or None)
+        limit = replace(limit, messages=quota_rate(rate), messages_burst=burst or None)
     if quota.bytes is not None:
         rate, burst = quota.bytes
-        limit = replace(limit, bytes=per_second(rate), bytes_burst=burst or None)
+        limit = replace(limit, bytes=quota_rate(rate), bytes_burst=burst or None)
     return limit
+
+
+def quota_rate(rate: float) -> Rate:
+    """A published rate. Only 0 lets nothing pass: however small another is, it is no less than a rate can be."""
+    return per_second(max(rate, LEAST_RATE) if rate > 0 else rate)

@@ -480,3 +480,12 @@ def test_a_limit_that_may_hold_rocketmqs_clients_may_not_delay_beyond_2_5_s(long
         RuleSet((generic,), overrides={rocketmq_topic(b"orders"): change})
     with pytest.raises(RuleError, match=r"8s with match: \{protocol: amqp\}"):
         RuleSet((generic,), {"all": change})
+
+
+@pytest.mark.parametrize(
+    ("rate", "holds"), [(1e-9, Rate(1, 10**6 * SECOND)), (4e-7, Rate(1, 10**6 * SECOND)), (0.5, Rate(1, 2 * SECOND)), (0, Rate(0))]
+)
+def test_a_small_quota_does_not_close_its_topic(rate: float, holds: Rate) -> None:
+    quota = Quota("rocketmq", "orders", (rate, 5), (rate, 5))
+    (found,) = RuleSet((), quotas={ORDERS: quota}).effective(ORDERS)
+    assert (found.limit.messages, found.limit.bytes, found.limit.is_shut()) == (holds, holds, rate == 0)
