@@ -73,7 +73,7 @@ class Algorithm:
         raise NotImplementedError
 
     def follow(self, earlier: Algorithm, now: int) -> None:
-        """Begin where `earlier` is, a bucket of any algorithm under another name; right after it is made."""
+        """Begin where `earlier` is, a bucket of any algorithm and limit under another name; right after it is made."""
         self.set_fill(earlier.fill(now), now)
 
     def change(self, limit: Limit, now: int) -> None:

@@ -149,7 +149,11 @@ class Dimensions(Algorithm):
 
     def follow(self, earlier: Algorithm, now: int) -> None:
         if isinstance(earlier, Dimensions) and earlier._make is self._make:
-            self.set_fills(earlier.fills(now), now)
+            limit = self.limit
+            self.change(earlier.limit, now)
+            for dimension, before in zip(self._dimensions, earlier._dimensions, strict=True):  # the same, of one limit
+                dimension.set_fill_units(before.fill_units(now), now)
+            self.change(limit, now)
         else:
             self.set_fill(earlier.fill(now), now)
 

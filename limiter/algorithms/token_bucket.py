@@ -161,6 +161,11 @@ class Tokens:
         self._level = min(self._full, self._full * units // UNIT)
         self._last = now
 
+    def follow(self, earlier: Tokens, now: int) -> None:
+        """Be as `earlier`, of the same rate and capacity, is at `now`; that stays as it is."""
+        self._level = min(self._full, earlier._level + max(0, now - earlier._last) * earlier._amount)
+        self._last = now
+
     def change(self, rate: Rate, capacity: int, now: int) -> None:
         """Keep the fill in proportion; of a debt, the lesser of the same time and the same number.
 
@@ -314,6 +319,19 @@ class TokenBucket(Algorithm):
             self._messages.set_fill_units(messages_of(fills), now)
         if self._bytes is not None:
             self._bytes.set_fill_units(bytes_of(fills), now)
+
+    def follow(self, earlier: Algorithm, now: int) -> None:
+        """One of its own kind with its debts, as if that had been changed to this limit."""
+        if isinstance(earlier, TokenBucket):
+            limit = self.limit
+            TokenBucket.change(self, earlier.limit, now)
+            if self._messages is not None and earlier._messages is not None:
+                self._messages.follow(earlier._messages, now)
+            if self._bytes is not None and earlier._bytes is not None:
+                self._bytes.follow(earlier._bytes, now)
+            TokenBucket.change(self, limit, now)
+        else:
+            self.set_fill(earlier.fill(now), now)
 
     def change(self, limit: Limit, now: int) -> None:
         self.limit = limit

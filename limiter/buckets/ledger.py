@@ -132,9 +132,10 @@ class Ledger:
         return True
 
     def inherit(self, bucket: Bucket, before: list[Bucket], now: int) -> None:
-        """Give a new bucket the fill that its topic had in another bucket."""
+        """Give a new bucket the fill that its topic had in another bucket; not in that of a quota which was only tried beside it."""
         for earlier in before:
-            if earlier.effective.per == bucket.effective.per and earlier.state in (IN_USE, EVICTED):
+            held = earlier.effective
+            if held.per == bucket.effective.per and held.origin != "quota-shadow" and earlier.state in (IN_USE, EVICTED):
                 known = self._buckets.get(earlier.effective.identity, earlier)
                 bucket.algorithm.follow(known.algorithm, now)
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from limiter.fair_share.shared_bucket import TopicShare
     from limiter.keys import Key
     from limiter.rules.rule_set import Effective, Identity, RuleSet
+    from limiter.rules.subject import Subject
 
 MAX_RULES_BEFORE: Final = 1000  # rules whose buckets are looked for when an owner makes one; a guess, 0.1 ms
 MAX_LAG_CONTROLLED: Final = 1000  # topics whose backlog is asked about, each once a second; a guess; others stay at their fastest
@@ -73,7 +74,7 @@ class InForce:
         subject = subject_of(key)
         before = key.buckets
         buckets = [
-            self.ledger.bucket(effective, subject, self.generation, self._since, now, before)
+            self.ledger.bucket(effective, subject, self.generation, self._since, now, before or self._moved_from(effective, subject))
             for effective in self.rules.matched(subject)
             if effective.rule.mode != "off" and not (key.unnamed and effective.per == "topic" and not effective.limit.is_shut())
         ]
@@ -92,6 +93,10 @@ class InForce:
         key.priced = any(bucket.rule.cost is not None for bucket in buckets)
         key.in_runs = not self.tries and not key.priced and goes_in_runs(buckets, key.share)
         key.generation = self.generation
+
+    def _moved_from(self, effective: Effective, subject: Subject) -> list[Bucket]:
+        """What a thing has drawn from that a live change gives one bucket, for a key that is new: another key's clients did."""
+        return self._earlier_buckets(effective.identity, subject) if effective.origin == "override" else []
 
     def refresh(self, key: Key, now: int) -> None:
         """Keep the order of idleness; match a key again that lost a bucket, or waits for room of its own."""
@@ -169,19 +174,19 @@ class InForce:
                 if shared.generation != self.generation:
                     shared.adopt(effective, self.generation, self._since)
             else:
-                before = self._earlier_buckets(ref.identity)
+                before = self._earlier_buckets(ref.identity, ref.subject)
                 ref.bucket = bucket = self.ledger.bucket(effective, ref.subject, self.generation, self._since, now, before)
                 self._note_lag_controlled([bucket])
         return ref.bucket
 
-    def _earlier_buckets(self, identity: Identity) -> list[Bucket]:
-        """The buckets that the same thing has drawn from under other rules: a new one begins no fuller than those."""
+    def _earlier_buckets(self, identity: Identity, subject: Subject) -> list[Bucket]:
+        """The buckets that the same thing has drawn from under other rules for the operation: a new one begins no fuller than those."""
         if self.ledger.get(identity) is not None:
             return []
         per, own, protocol, thing = identity
         names = ["", *(rule.name for rule in self.rules.rules[:MAX_RULES_BEFORE] if rule.per == per)]
         found = [self.ledger.get((per, name, protocol, thing)) for name in names if name != own]
-        return [bucket for bucket in found if bucket is not None]
+        return [bucket for bucket in found if bucket is not None and subject.operation in bucket.rule.match.operations()]
 
     def __repr__(self) -> str:
         return f"<InForce revision={self.latest.revision} {self.ledger}>"

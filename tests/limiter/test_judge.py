@@ -270,6 +270,36 @@ def test_an_override_buys_no_burst_and_is_one_bucket_for_all(match: Match) -> No
     assert ask(judge, key_of(judge, "orders", client="10.0.0.9"), BEGIN).passed == 0
 
 
+@pytest.mark.parametrize("algorithm", ["token_bucket", "warm_up", "pacing"])
+def test_an_override_that_moves_a_topic_takes_its_debt_along(algorithm: str) -> None:
+    rules = (per_topic(100, match=Match(protocol="rocketmq", client="10.0.0.0/8"), algorithm=algorithm, open_for_ns=0),)
+    judge = Judge(RuleSet(rules))
+    key = key_of(judge, "orders")
+    ask(judge, key, BEGIN, messages=3000)
+    before = ask(judge, key, BEGIN).wait_ns
+    judge.replace(RuleSet(rules, overrides={rocketmq_topic(b"orders"): Override(messages=Rate(100))}), BEGIN)
+    assert ask(judge, key, BEGIN).wait_ns == pytest.approx(before, rel=0.001)
+
+
+def test_an_override_buys_no_burst_for_a_client_that_comes_after_it() -> None:
+    rules = (per_topic(100, match=Match(protocol="rocketmq", client="10.0.0.0/8"), open_for_ns=0),)
+    judge = Judge(RuleSet(rules))
+    ask(judge, key_of(judge, "orders"), BEGIN, count=100)
+    judge.replace(RuleSet(rules, overrides={rocketmq_topic(b"orders"): Override(messages=Rate(1000))}), BEGIN)
+    assert ask(judge, key_of(judge, "orders", client="10.0.0.9"), BEGIN).passed == 0
+
+
+def test_a_bucket_does_not_begin_with_the_fill_of_a_quota_that_is_only_tried() -> None:
+    rules = (per_topic(100, match=Match(protocol="rocketmq", client="10.0.0.0/8"), open_for_ns=0),)
+    name = rocketmq_topic(b"orders")
+    tried = {name: Quota("rocketmq", "orders", (1.0, 10))}
+    judge = Judge(RuleSet(rules, shadow_quotas=tried))
+    key = key_of(judge, "orders")
+    ask(judge, key, BEGIN, count=50)
+    judge.replace(RuleSet(rules, overrides={name: Override(messages=Rate(100))}, shadow_quotas=tried), BEGIN)
+    assert ask(judge, key, BEGIN, count=100).passed == 50
+
+
 def test_a_rule_that_asks_for_the_client_keeps_its_own_bucket_per_topic() -> None:
     judge = judge_of(
         Rule("few", match=Match(client="10.0.0.7"), limit=Limit(messages=Rate(5))),
