@@ -68,7 +68,7 @@ class ExpiringChanges(Protocol):
 
 
 async def every_tick(gateway: Gateway) -> None:
-    """Deadlines, heartbeats, the memory watermark and the state of the spool's disk."""
+    """Deadlines, heartbeats, new names, the memory watermark and the state of the spool's disk."""
     loop = SupervisedLoop("tick")
     while True:
         await next_tick()
@@ -78,6 +78,7 @@ async def every_tick(gateway: Gateway) -> None:
 
 def tick(gateway: Gateway) -> None:
     now = now_ns()
+    gateway.judge.origins.now = now  # consumers use names, too, of which no rule may be
     gateway.sweeper.tick(now)
     gateway.adaptive_caps.tick(gateway.listening, now)
     if gateway.fleet is not None:

@@ -43,7 +43,7 @@ class Origins:
 
     def __init__(self, rules: RuleSet, limit: int, ledger: Ledger | None = None) -> None:
         self.limit = limit  # keys of all origins together
-        self.now = 0  # monotonic ns, of the latest decision
+        self.now = 0  # monotonic ns, of the latest decision or tick of the gateway
         self._ledger = ledger
         self._names = ClientsNames()
         self._alike: dict[Origin, dict[bytes, AlikeNames]] = {}  # of those whose names are not told apart; by exchange or group, or b""

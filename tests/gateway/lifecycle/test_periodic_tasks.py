@@ -27,6 +27,7 @@ from gateway.lifecycle.periodic_tasks import (
     probe_broker,
     probe_brokers,
     probe_lag,
+    tick,
     watch_lag,
 )  # fmt: skip
 from gateway.lifecycle.scheduling import TICK_S, next_tick, tick_time
@@ -422,6 +423,19 @@ async def test_one_waiter_sleeps_for_all_until_the_tick_and_may_be_cancelled(
     last = ({*"abc"} - {*sleeping[:2]}).pop()
     assert sleeping == ["a", sleeping[1], last]
     assert ticks == [(last, start + TICK_S)]
+
+
+async def test_new_names_come_in_with_time_though_nothing_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with standalone_of(configure(tmp_path)) as standalone:
+        judge = standalone.gateway.judge
+        tick(standalone.gateway)
+        origin = judge.origin("rocketmq", "l", "10.0.0.1", None)
+        while judge.may_name(origin):
+            pass
+        later = judge.origins.now + 1_000_000_000
+        monkeypatch.setattr("gateway.lifecycle.periodic_tasks.now_ns", lambda: later)
+        tick(standalone.gateway)
+        assert judge.may_name(origin)
 
 
 async def test_work_at_a_tick_is_no_lag(tmp_path: Path) -> None:
