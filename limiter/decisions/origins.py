@@ -57,7 +57,7 @@ class Origins:
 
     def replace(self, rules: RuleSet) -> bool:
         """Go on under `rules`; whether sessions must ask anew for their origins and keys, which may be others then."""
-        regroup = rules.groups_topics or self._rules.groups_topics
+        regroup = (rules.groups_topics or self._rules.groups_topics) and not rules.groups_as(self._rules)
         self._rules = rules
         self._alike.clear()
         for origin in self._origins.values():

@@ -294,6 +294,11 @@ class RuleSet:
             like=self, shadow_quotas=self.shadow_quotas, hourly=hourly, level_overrides=self.level_overrides,
         )  # fmt: skip
 
+    def groups_as(self, before: RuleSet) -> bool:
+        """Whether the same topics are in the same groups as under `before`, as where quotas are raised; False where that is not known."""
+        same = self.file_rules is before.file_rules and self.quotas is before.quotas
+        return same and self.overrides == before.overrides and self.rule_overrides == before.rule_overrides
+
     def _compile(self) -> None:
         for at, rule in enumerate(self.rules):
             if rule.name in self._index:

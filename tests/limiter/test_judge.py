@@ -16,6 +16,7 @@ from limiter.leases.owner import LeaseOwner
 from limiter.limits import NEVER
 from limiter.quota_snapshot import Quota
 from limiter.request import Request
+from limiter.rules.hourly_raise import HourlyRaise
 from limiter.rules.rule_set import Override
 from limiter.topics import rocketmq_topic
 from support.models.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of, orders, per_topic
@@ -475,6 +476,20 @@ def test_topics_of_a_group_share_a_key_and_an_override_takes_its_topic_out() -> 
     assert ask(judge, key_of(judge, orders(routing_key=b"order.2")), BEGIN, count=500).passed == 100
     judge.replace(RuleSet((per_topic(7),)))
     assert key_of(judge, orders(routing_key=b"order.2")).text == "%2F/orders/order.2"
+
+
+def test_a_raise_of_quotas_leaves_keys_of_groups_as_they_are() -> None:
+    by_words = Rule("by-words", match=Match(protocol="amqp"), limit=Limit(messages=Rate(1)), routing_key_words=1, open_for_ns=0)
+    group = orders(routing_key=b"order.#")
+    quotas = {group: Quota("amqp", group.text(), (10, 10), hourly_messages=3.0)}
+    rules = RuleSet((by_words,), quotas=quotas, overrides={rocketmq_topic(b"t"): Override(messages=Rate(5))})
+    judge = Judge(rules)
+    key = key_of(judge, orders(routing_key=b"order.1"))
+    raised = rules.raised_by(HourlyRaise({("amqp", "%2F/orders/order.#"): (5.0, 0.0)}, 4.0))
+    assert (judge.replace(raised), judge.usage()["keys"]) == (False, 1)
+    assert ask(judge, key, BEGIN, count=50).passed == 15
+    assert judge.replace(rules.raised_by(None)) is False
+    assert (judge.replace(RuleSet((by_words,))), judge.usage()["keys"]) == (True, 0)
 
 
 @pytest.mark.parametrize("what", ["override", "quota", "rule"])
