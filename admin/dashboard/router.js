@@ -74,10 +74,10 @@ export const topicLink = (item, more = "") => {
 };
 
 /** The API's path of a topic's limits. The text of an AMQP topic is encoded already, part by part, but where a person has typed it. */
-export const limitPath = (item) => {
-  const name = item.protocol === "amqp" ? item.topic.split("/").map((part) => part.replace(/^\.\.?$/, "~$&")).join("/") : segment(item.topic);
-  if (item.operation !== "consume") return `/v1/limits/${item.protocol}/${name}`;
-  return item.protocol === "amqp" ? `/v1/limits/consume/queue/${name}` : `/v1/limits/consume/rocketmq/${name}`;
+export const limitPath = ({ protocol, topic, operation }) => {
+  const parts = protocol === "amqp" ? topic.split("/").map((part) => part.replace(/^\.\.?$/, "~$&")) : [segment(topic)];
+  if (operation !== "consume") return `/v1/limits/${protocol}/${parts.join("/")}`;
+  return protocol === "amqp" ? `/v1/limits/consume/queue/${parts[0]}/${parts[2]}` : `/v1/limits/consume/rocketmq/${parts[0]}`; // a queue's topic is vhost/amq.default/queue
 };
 
 /** `limits/amqp/%2F/orders/x` as {protocol, topic}; null where it is no topic's. */

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import trio
 
+from admin.store.level_targets import level_target
 from admin.store.state import LIVE_RULES, QUOTAS, key_target, parse_time, rule_target
+from limiter.operations import PRODUCE
+from limiter.rules.level_keys import LevelKey
 from limiter.rules.subject import Subject
 from limiter.topics import TopicName
 
@@ -82,8 +85,8 @@ def targets_of(rules: RuleSet, place: TopicPlace, name: TopicName | None) -> fro
     _, text, operation = place
     if name is None:
         return frozenset([f"limits/{operation}/queue/{text}"])
-    own = key_target(name)
-    found = {own} if operation == "produce" else {own.replace("limits/", f"limits/{operation}/", 1), f"limits/{operation}/queue/{text}"}
+    own = key_target(name) if operation == PRODUCE else level_target(LevelKey(operation, "topic", name.protocol, text))
+    found = {own}
     for effective in rules.matched(Subject(name, text, operation=operation)):
         found |= {rule_target(effective.rule.name), f"{LIVE_RULES}{effective.rule.name}"}
         if effective.origin.startswith("quota"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -104,6 +105,20 @@ async def test_marks_where_limits_were_changed(api: Control) -> None:
     feed(api, 3600, 1.0, begin=START + 300)
     assert (await api.ask("GET", QUERY)).json()["marks"] == [], "before the first point"
     assert len((await api.ask("GET", f"{QUERY}&range=24h")).json()["marks"]) == 3
+
+
+async def test_a_change_of_what_consumers_get_is_marked_in_its_queues_chart(api: Control) -> None:
+    for path in ("limits/consume/queue/%2F/jobs", "limits/requeue/queue/%2F/jobs", "limits/consume/rocketmq/orders"):
+        assert (await api.ask("PUT", f"/v1/{path}?force=1", {"messages": "5/s"}, role="operator")).status == 200
+    feed(api, 300, 800.0)
+
+    async def marked(protocol: str, topic: str, operation: str) -> list[str]:
+        place = f"protocol={protocol}&topic={quote(topic, safe='')}&operation={operation}"
+        return [mark["what"] for mark in (await api.ask("GET", f"/v1/series?{place}")).json()["marks"]]
+
+    assert await marked("amqp", "%2F/amq.default/jobs", "consume") == ["limits/consume/queue/%2F/jobs"]
+    assert await marked("amqp", "%2F/amq.default/jobs", "requeue") == ["limits/requeue/queue/%2F/jobs"]
+    assert await marked("rocketmq", "orders", "consume") == ["limits/consume/rocketmq/orders"]
 
 
 async def test_marks_are_bounded(api: Control) -> None:
