@@ -13,7 +13,7 @@ const BUSY_MS = 30_000; // a broker counts as busy for so long after it last sai
 
 /** That a limit which is over was changed live already, by whom and until when: so nobody does it again. */
 function liveChange(over, item, now, items) {
-  const own = over.per === "topic" && now?.limit?.by ? now.limit : items.find((each) => each.target === (item && over.per === "topic" ? limitPath(item).slice("/v1/".length) : `rules/${over.rule}`));
+  const own = now?.limit?.by ? now.limit : items.find((each) => each.target === (item && over.per === "topic" ? limitPath(item).slice("/v1/".length) : `rules/${over.rule}`));
   return own && t(own.expires ? "alarm_live" : "alarm_live_on", { limit: f.limitText(own), by: own.by, at: f.moment(own.expires) });
 }
 
@@ -31,10 +31,10 @@ export function alarms(snapshot) {
   }
   for (const over of snapshot.over) {
     const item = over.topic ? { protocol: over.protocol, topic: over.topic, operation: over.operation } : null;
-    const now = item && liveTopic(item);
+    const now = item && over.per === "topic" && liveTopic(item); // a client's limit has its own rate, and its own client
     const rate = now ? now.received_per_second : over.rate;
     const share = now ? refusedShare(now) : null;
-    const does = over.per === "topic" && now && accountText(now);
+    const does = now && accountText(now);
     const since = new Date(over.bouts_since * 1000).toISOString();
     found.push({
       key: `${over.per} ${over.thing} ${over.operation} ${over.rule}`, level: share > 0.5 ? "bad" : "warn", at: since, item, client: now?.account?.client || over.client, live: liveChange(over, item, now, snapshot.live_changes.items), weight: share === null ? over.rate : now.refused_per_second,

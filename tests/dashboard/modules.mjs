@@ -80,5 +80,26 @@ test("a_queue_has_its_own_path", async () => {
   same(limitPath({ protocol: "rocketmq", topic: "a/b", operation: "consume" }), "/v1/limits/consume/rocketmq/a%2Fb");
 });
 
+// ---- the overview --------------------------------------------------------------------------------------------------------
+
+const within = { state: "within", client: null, user: null, group: null, client_share: null, first_waited_seconds: null, last_waits_seconds: 0, unrefused_because: null, would_refuse_per_second: 0 };
+const overOf = (more) => ({ per: "topic", thing: "orders", rule: "std", operation: "produce", protocol: "rocketmq", topic: "orders", limit: "10/s", rate: 40, client: "10.0.0.1", user: "", group: "", client_share: 1, since: 1, bouts_since: 1, ...more });
+const topicOf = (more) => ({ protocol: "rocketmq", topic: "orders", operation: "produce", received_per_second: 5000, forwarded_per_second: 2000, refused_per_second: 3000, waiting: 0, limit: { messages: "2000/s" }, account: within, ...more });
+const snapshotOf = (more) => ({ boot: "b", ready: true, listeners: [], over: [], topics: [], rates: {}, totals: {}, warnings: [], revision: 1, live_changes: { total: 0, without_end: 0, items: [] }, quotas: null, connections: 0, topics_known: 0, ...more });
+
+test("an_alarm_of_a_clients_limit_is_about_that_client", async () => {
+  const state = await signedIn();
+  const { alarms } = await load("overview");
+  const refused = { ...within, state: "refused", client: "10.0.0.2", client_share: 0.9 };
+  state.snapshot = snapshotOf({ over: [overOf({ per: "client", thing: "10.0.0.1" })], topics: [topicOf({ account: refused })] });
+  const [one] = alarms(state.snapshot);
+  check(one.text.includes("40/s of 10/s") && !one.text.includes("10.0.0.2"), one.text);
+  same([one.client, one.weight], ["10.0.0.1", 40], "client and weight");
+  state.snapshot.over = [overOf()];
+  const [topic] = alarms(state.snapshot);
+  check(topic.text.includes("5,000/s of 10/s") && topic.text.includes("10.0.0.2"), topic.text);
+  same([topic.client, topic.level], ["10.0.0.2", "bad"], "of the topic's own limit");
+});
+
 await cases[name]();
 process.exit(0);
