@@ -1,6 +1,6 @@
 // The change of a topic's limit: presets, a preview by the gateway's own dry run, a reason, an end, and the way back.
 
-import { ask, get } from "./api.js";
+import { ask, get, Problem } from "./api.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
 import { button, buttons, dialog, field, given, input, pairs, problem, quiet, say, select } from "./parts.js";
@@ -119,26 +119,27 @@ export function editor(item, path, { open, current, refresh }) {
     job.error = job.errors.size && [...job.errors.keys()].every((pointer) => FIELDS.includes(pointer.split("/")[1])) ? null : error;
   }
 
-  /** Changes the limit by `run()`, whose answer says what was done ({before, after, etag, undone}; null: nothing), or shows why not. */
-  async function change(run) {
+  /** Changes the limit by `run(etag)`, whose answer says what was done ({before, after, etag, undone}), or shows why not.
+   *
+   * `mine()`: what is meant to hold then. `etag`: of theirs, over which it is done where somebody else was faster.
+   */
+  async function change(run, mine, etag = null) {
     if (job.busy) return;
     job.busy = true;
     job.error = null;
     redraw();
     try {
-      const done = await run();
-      if (done) {
-        job.done = done;
-        job.base = done.undone ? done.before : done.after;
-        job.etag = done.etag;
-        job.preview = null;
-        job.errors = new Map();
-        if (job.left) set({ told: { text: t("left_done", { what: f.topicName(item), limit: done.undone ? limitOf(done.before) : limitOf(done.after) }) } });
-        refresh();
-      }
+      const done = await run(etag);
+      job.done = done;
+      job.base = done.undone ? done.before : done.after;
+      job.etag = done.etag;
+      job.preview = null;
+      job.errors = new Map();
+      if (job.left) set({ told: { text: t("left_done", { what: f.topicName(item), limit: done.undone ? limitOf(done.before) : limitOf(done.after) }) } });
+      refresh();
     } catch (error) {
       if (job.left) return set({ told: { text: t("left_failed", { what: f.topicName(item), error: error.status === 412 ? t("conflict_title") : error.status ? error.message : t("unreachable") }), bad: true } });
-      if (error.status === 412) await conflict();
+      if (error.status === 412) await conflict(run, mine);
       else take(error);
       if (!form.open && error.status !== 412) job.error = error; // no field can say it
     }
@@ -147,28 +148,33 @@ export function editor(item, path, { open, current, refresh }) {
     redraw();
   }
 
-  async function apply(event, etag = null) {
-    event?.preventDefault();
+  async function save(etag) {
+    await (reading = reading.catch(read));
+    const saved = await ask("PATCH", path, { body: body(), etag: etag || job.etag });
+    shut();
+    say(t("saved", { limit: limitOf(saved.body.override) }));
+    return { before: job.base && { mode: level()?.mode, ...job.base }, after: saved.body.override, etag: saved.etag };
+  }
+
+  async function apply(event) {
+    event.preventDefault();
     clearTimeout(timer);
     asked += 1;
-    await change(async () => {
-      await (reading = reading.catch(read));
-      const saved = await ask("PATCH", path, { body: body(), etag: etag || job.etag });
-      job.conflict = null;
-      shut();
-      say(t("saved", { limit: limitOf(saved.body.override) }));
-      return { before: job.base && { mode: level()?.mode, ...job.base }, after: saved.body.override, etag: saved.etag };
-    });
+    await change(save, () => ({ ...body(), by: state.session.name }));
+    focusOutcome();
+  }
+
+  function focusOutcome() {
     const wrong = [...job.errors.keys()][0]?.split("/")[1];
     requestAnimationFrame(() => document.getElementById(wrong ? `edit-${wrong}` : "undo")?.focus()); // once it is drawn
   }
 
   /** Somebody else was faster: both versions are shown, and nothing is written. */
-  async function conflict() {
+  async function conflict(run, mine) {
     job.error = null;
     try {
       const read = await ask("GET", path);
-      job.conflict = { theirs: read.body.override, etag: read.etag };
+      job.conflict = { theirs: read.body.override, etag: read.etag, run, mine };
     } catch (error) {
       job.error = error;
     }
@@ -196,28 +202,28 @@ export function editor(item, path, { open, current, refresh }) {
     redraw();
   }
 
-  /** The ETag of `after` while that is in force; else null, and both versions are shown. */
+  /** The ETag of the key as it is now, while `after` is in force: the rule beneath may be another since, as by the nightly quotas. */
   async function etagOf(after) {
     const read = await ask("GET", path);
-    if (read.body.override?.at === after.at) return read.etag;
-    job.conflict = { theirs: read.body.override, etag: read.etag };
-    return null;
+    if (read.body.override?.at !== after.at) throw new Problem(412, {});
+    return read.etag;
   }
 
-  const undo = () => change(async () => {
-    const { before, after } = job.done;
-    const etag = job.done.etag || (await etagOf(after));
-    if (!etag) return null;
-    const saved = before ? await ask("PUT", path, { body: { ...restored(before), reason: before.reason || t("reason_undo") }, etag }) : await ask("DELETE", path, { etag, reason: t("reason_undo") });
-    say(t("undone"));
-    return { ...job.done, etag: saved.etag, undone: true, restored: saved.body.override?.at };
-  });
+  function undo() {
+    const { before, after } = job.done; // what the screen reads meanwhile may be another's
+    return change(async (etag) => {
+      etag ||= await etagOf(after);
+      const saved = before ? await ask("PUT", path, { body: { ...restored(before), reason: before.reason || t("reason_undo") }, etag }) : await ask("DELETE", path, { etag, reason: t("reason_undo") });
+      say(t("undone"));
+      return { before, after, etag: saved.etag, undone: true, restored: saved.body.override?.at };
+    }, () => before);
+  }
 
-  const takeBack = () => change(async () => {
-    const saved = await ask("DELETE", path, { etag: job.etag, reason: form.reason.trim() || t("reason_taken_back") });
+  const takeBack = () => change(async (etag) => {
+    const saved = await ask("DELETE", path, { etag: etag || job.etag, reason: form.reason.trim() || t("reason_taken_back") });
     shut();
     return { before: job.base, after: null, etag: saved.etag };
-  });
+  }, () => null);
 
   function presets() {
     const holds = level()?.limit.messages_per_second;
@@ -313,7 +319,7 @@ export function editor(item, path, { open, current, refresh }) {
   }
 
   function conflictView() {
-    const { theirs, etag } = job.conflict;
+    const { theirs, etag, run, mine } = job.conflict;
     const forget = () => {
       job.conflict = null;
       job.base = theirs;
@@ -322,7 +328,7 @@ export function editor(item, path, { open, current, refresh }) {
     };
     return dialog(t("conflict_title"), forget, "conflict",
       h("p", null, t("conflict_text")),
-      h("div", { class: "versions" }, version(t("conflict_theirs"), theirs), version(t("conflict_yours"), { ...body(), by: state.session.name })),
+      h("div", { class: "versions" }, version(t("conflict_theirs"), theirs), version(t("conflict_yours"), mine())),
       buttons(
         button(t("keep_theirs"), () => {
           shut();
@@ -331,9 +337,9 @@ export function editor(item, path, { open, current, refresh }) {
         }, { class: "main" }),
         button(t("apply_mine"), () => {
           forget();
-          apply(null, etag);
+          change(run, mine, etag).then(focusOutcome);
         }),
-        button(t("go_on_editing"), forget)));
+        form.open && button(t("go_on_editing"), forget)));
   }
 
   return {

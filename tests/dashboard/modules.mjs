@@ -101,5 +101,74 @@ test("an_alarm_of_a_clients_limit_is_about_that_client", async () => {
   same([topic.client, topic.level], ["10.0.0.2", "bad"], "of the topic's own limit");
 });
 
+// ---- the change of a limit -----------------------------------------------------------------------------------------------
+
+/** A gateway with one limit, `key` = {override, tag}, and the editor of it; `history`: of changes before. */
+async function editing({ key, levels = [], history = [], open = false, item = { protocol: "rocketmq", topic: "orders", operation: "produce" }, data = {} }) {
+  await signedIn();
+  const path = "/v1/limits/rocketmq/orders";
+  const asked = gateway(({ method, path: at, query, body, etag }) => {
+    if (at === "/v1/history") return { body: { items: history } };
+    if (at === "/v1/series") return { body: { points: { received: [] } } };
+    if (method !== "GET" && etag && etag !== key.tag) return { status: 412, body: { detail: "changed" } };
+    if (query.includes("dry_run")) return { body: { topics: [], topics_affected: 0, remarks: [] } };
+    if (method !== "GET") Object.assign(key, { override: method === "DELETE" ? null : { ...body, by: "me", at: `T${asked.length}` }, tag: `${key.tag}+` });
+    return { body: { override: key.override, levels }, etag: key.tag };
+  });
+  const { editor } = await load("edit");
+  const edit = editor(item, path, { open, current: () => ({ body: { override: key.override, levels }, ...data }), refresh: nothing });
+  const written = () => asked.filter(({ method, query }) => method !== "GET" && !query.includes("dry_run"));
+  return { edit, asked, written };
+}
+
+const changedBy = (by, messages, more) => ({ messages, mode: "enforce", by, at: `of ${by}`, ...more });
+const dialogOf = (edit) => until(() => find(edit.view(), (node) => node.tag === "dialog")[0]);
+
+test("an_undo_over_somebody_elses_change_undoes", async () => {
+  const [bobs, anas] = [changedBy("bob", "100/s"), changedBy("ana", "500/s")];
+  const history = [{ changes: [{ target: "limits/rocketmq/orders", before: bobs, after: anas }] }];
+  for (const before of [bobs, null]) {
+    history[0].changes[0].before = before;
+    const key = { override: anas, tag: "1" };
+    const { edit, written } = await editing({ key, history });
+    await edit.seen(anas);
+    Object.assign(key, { override: changedBy("carol", "50/s"), tag: "2" });
+    byId(edit.view(), "undo").props.onclick();
+    const dialog = await dialogOf(edit);
+    check(text(dialog).includes("50/s"), text(dialog));
+    same(text(dialog).includes("100/s"), before !== null, "mine is what was before");
+    same(byText(dialog, "Go on editing"), undefined, "no form is open");
+    await edit.seen(key.override);
+    byText(dialog, "Apply mine").props.onclick();
+    await until(() => text(edit.view()).includes("Undone"));
+    same(written().map(({ method, etag, body }) => [method, etag, body?.messages]), [before ? ["PUT", "2", "100/s"] : ["DELETE", "2", undefined]], "written");
+  }
+});
+
+test("an_undo_needs_only_that_the_change_is_still_in_force", async () => {
+  const anas = changedBy("ana", "500/s");
+  const key = { override: anas, tag: "1" };
+  const { edit, written } = await editing({ key, open: true });
+  await until(() => byId(edit.view(), "edit-messages").props.value === "500/s");
+  byId(edit.view(), "edit-messages").props.oninput({ target: { value: "900/s" } });
+  find(edit.view(), (node) => node.tag === "form")[0].props.onsubmit({ preventDefault: nothing });
+  await until(() => byId(edit.view(), "undo"));
+  key.tag = "after the nightly quotas";
+  byId(edit.view(), "undo").props.onclick();
+  await until(() => text(edit.view()).includes("Undone"));
+  same(written().map(({ method, etag, body }) => [method, etag, body.messages]), [["PATCH", "1", "900/s"], ["PUT", "after the nightly quotas", "500/s"]], "written");
+});
+
+test("taking_back_over_somebody_elses_change_takes_back", async () => {
+  const key = { override: changedBy("ana", "500/s"), tag: "1" };
+  const { edit, written } = await editing({ key, open: true });
+  await until(() => byText(edit.view(), "Take the live change back"));
+  Object.assign(key, { override: changedBy("carol", "50/s"), tag: "2" });
+  byText(edit.view(), "Take the live change back").props.onclick();
+  byText(await dialogOf(edit), "Apply mine").props.onclick();
+  await until(() => key.override === null);
+  same(written().map(({ method, etag }) => [method, etag]), [["DELETE", "1"], ["DELETE", "2"]], "written");
+});
+
 await cases[name]();
 process.exit(0);
