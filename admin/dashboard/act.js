@@ -7,7 +7,7 @@ import { lasting, restored } from "./edit.js";
 import * as f from "./format.js";
 import { button, field, given, input, problem, say, select } from "./parts.js";
 import { partOf, segment } from "./router.js";
-import { may, redraw } from "./store.js";
+import { may, redraw, topicKey } from "./store.js";
 import { t } from "./text.js";
 
 const TIMES = ["30m", "2h", "8h", "1d", ""];
@@ -36,7 +36,7 @@ function matchOf({ protocol, topic }) {
   return key === undefined || /[*#?]/.test(`${vhost}${exchange}${key}`) ? null : { protocol, vhost, exchange, routing_key: key };
 }
 
-/** A short number of a text, so that two long names whose beginnings are alike are two rules. */
+/** A short number of a text: two names that are alike where they are cut, or where they have no letters a-z, are two rules. */
 const hash = (text) => [...text].reduce((sum, char) => (Math.imul(sum, 31) + char.codePointAt(0)) >>> 0, 7).toString(36);
 
 /** Actions on a client of a topic. `current()`: {now, refresh}, what the screen knows. view() draws questions and what was done. */
@@ -55,9 +55,8 @@ export function culpritActions(item, current) {
     const thing = () => its[form.who];
     const operation = item.operation === "produce" ? "" : item.operation;
     const name = () => {
-      const whole = `limit ${thing()} on ${f.topicName(item)}${operation && ` ${operation}`}`;
-      const plain = whole.replace(/[^\w.-]+/g, "-");
-      return plain.length > RULE_NAME ? `${plain.slice(0, RULE_NAME - 8)}-${hash(whole)}` : plain;
+      const plain = `limit ${thing()} on ${f.topicName(item)}${operation && ` ${operation}`}`.replace(/[^\w.-]+/g, "-");
+      return `${plain.slice(0, RULE_NAME - 8)}-${hash(`${form.who} ${thing()} ${topicKey(item)}`)}`;
     };
     const request = (reason) => {
       const body = { expires: form.time || null, reason: reason || null };

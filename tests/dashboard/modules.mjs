@@ -170,5 +170,42 @@ test("taking_back_over_somebody_elses_change_takes_back", async () => {
   same(written().map(({ method, etag }) => [method, etag]), [["DELETE", "1"], ["DELETE", "2"]], "written");
 });
 
+// ---- what is done about a client -----------------------------------------------------------------------------------------
+
+const preview = () => ({ body: { changes: [{ before: null }], remarks: [] }, etag: "1" });
+
+/** The dialogue "limit client …" of a topic, once its first preview was asked for. */
+async function limiting(item, client, more, answer = preview) {
+  await signedIn();
+  const asked = gateway(answer);
+  const { culpritActions } = await load("act");
+  const act = culpritActions(item, () => ({ now: { clients: [{ client, received_per_second: 50, ...more }], limit: { messages_per_second: 100 } }, refresh: nothing }));
+  act.limit(client);
+  await until(() => asked.length);
+  const choose = async (id, value) => {
+    const before = asked.length;
+    byId(act.view(), id).props.onchange({ target: { value } });
+    await until(() => asked.length > before);
+  };
+  return { act, asked, choose };
+}
+
+test("each_client_on_each_topic_has_a_rule_of_its_own", async () => {
+  const orders = { protocol: "rocketmq", topic: "orders", operation: "produce" };
+  const created = (topic, protocol = "amqp") => ({ protocol, topic, operation: "produce" });
+  const names = [];
+  for (const user of ["\u8ba2\u5355\u670d\u52a1", "\u652f\u4ed8\u670d\u52a1"]) {
+    const { asked, choose } = await limiting(orders, "10.0.0.1", { user });
+    await choose("act-who", "user");
+    names.push(asked.at(-1).path);
+  }
+  for (const [item, client] of [[orders, "2001:db8::5"], [orders, "2001:db8:5::"], [created("orders-created", "rocketmq"), "10.0.0.9"], [created("%2F/orders/created"), "10.0.0.9"], [created("%2F/orders/%E5%88%9B"), "10.0.0.9"], [created("%2F/orders/%E5%8F%96"), "10.0.0.9"]]) {
+    const { asked } = await limiting(item, client);
+    names.push(asked[0].path);
+  }
+  same(new Set(names).size, 8, names.join(" "));
+  check(names.every((each) => /^\/v1\/rules\/limit-[\w.-]{1,60}$/.test(each)), names.join(" "));
+});
+
 await cases[name]();
 process.exit(0);
