@@ -32,8 +32,14 @@ const word = (text) =>
 /** The members of a rule's `match` that name one topic alone; null: none do. */
 function matchOf({ protocol, topic }) {
   if (protocol !== "amqp") return GLOB.test(topic) ? null : { protocol, topic };
-  const [vhost, exchange, key] = topic.split("/").map((part) => partOf(decodeURIComponent(part)));
-  return key === undefined || /[*#?]/.test(`${vhost}${exchange}${key}`) ? null : { protocol, vhost, exchange, routing_key: key };
+  let parts;
+  try {
+    parts = topic.split("/").map((part) => partOf(decodeURIComponent(part)));
+  } catch {
+    return null; // not UTF-8
+  }
+  const [vhost, exchange, key] = parts;
+  return key === undefined || /[*#?[]/.test(parts.join("")) ? null : { protocol, vhost, exchange, routing_key: key };
 }
 
 /** A short number of a text: two names that are alike where they are cut, or where they have no letters a-z, are two rules. */

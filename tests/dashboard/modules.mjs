@@ -207,5 +207,13 @@ test("each_client_on_each_topic_has_a_rule_of_its_own", async () => {
   check(names.every((each) => /^\/v1\/rules\/limit-[\w.-]{1,60}$/.test(each)), names.join(" "));
 });
 
+test("a_topic_that_no_rule_can_name_alone_is_limited_everywhere", async () => {
+  for (const topic of ["%2F/orders/jobs%5Beu%5D", "%2F/orders/a.%23", "%2F/orders/%FF%FE"]) {
+    const { act, asked } = await limiting({ protocol: "amqp", topic, operation: "produce" }, "10.0.0.9");
+    same([asked[0].method, asked[0].path], ["PATCH", "/v1/limits/client/10.0.0.9"], topic);
+    same(text(byId(act.view(), "act-where")), "everywhere", topic);
+  }
+});
+
 await cases[name]();
 process.exit(0);
