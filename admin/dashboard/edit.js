@@ -37,6 +37,10 @@ export function editor(item, path, { open, current, refresh }) {
   let asked = 0;
   const controller = new AbortController();
 
+  const to = (query = "") => { // a topic that was seen is no pattern, whatever its name
+    const all = [query, current().now && "literal=1"].filter(Boolean).join("&");
+    return all ? `${path}?${all}` : path;
+  };
   const level = () => current().body?.levels?.find((each) => each.per === "topic");
   const body = () => {
     const found = { reason: form.reason.trim() || null, expires: form.time || null };
@@ -101,7 +105,7 @@ export function editor(item, path, { open, current, refresh }) {
   async function preview() {
     const mine = (asked += 1);
     try {
-      const found = await ask("PATCH", `${path}?dry_run=1`, { body: body(), signal: controller.signal });
+      const found = await ask("PATCH", to("dry_run=1"), { body: body(), signal: controller.signal });
       if (mine !== asked) return;
       job.preview = found.body;
       job.errors = new Map();
@@ -150,7 +154,7 @@ export function editor(item, path, { open, current, refresh }) {
 
   async function save(etag) {
     await (reading = reading.catch(read));
-    const saved = await ask("PATCH", path, { body: body(), etag: etag || job.etag });
+    const saved = await ask("PATCH", to(), { body: body(), etag: etag || job.etag });
     shut();
     say(t("saved", { limit: limitOf(saved.body.override) }));
     return { before: job.base && { mode: level()?.mode, ...job.base }, after: saved.body.override, etag: saved.etag };
@@ -213,7 +217,7 @@ export function editor(item, path, { open, current, refresh }) {
     const { before, after } = job.done; // what the screen reads meanwhile may be another's
     return change(async (etag) => {
       etag ||= await etagOf(after);
-      const saved = before ? await ask("PUT", path, { body: { ...restored(before), reason: before.reason || t("reason_undo") }, etag }) : await ask("DELETE", path, { etag, reason: t("reason_undo") });
+      const saved = before ? await ask("PUT", to(), { body: { ...restored(before), reason: before.reason || t("reason_undo") }, etag }) : await ask("DELETE", path, { etag, reason: t("reason_undo") });
       say(t("undone"));
       return { before, after, etag: saved.etag, undone: true, restored: saved.body.override?.at };
     }, () => before);

@@ -215,5 +215,18 @@ test("a_topic_that_no_rule_can_name_alone_is_limited_everywhere", async () => {
   }
 });
 
+test("a_topic_that_was_seen_is_changed_by_its_very_name", async () => {
+  for (const [now, query] of [[{ topic: "orders" }, "literal=1"], [null, ""]]) {
+    const { edit, asked, written } = await editing({ key: { override: changedBy("ana", "500/s"), tag: "1" }, open: true, data: { now } });
+    await until(() => byId(edit.view(), "edit-messages").props.value === "500/s");
+    byId(edit.view(), "edit-messages").props.oninput({ target: { value: "900/s" } });
+    await until(() => asked.some((one) => one.query === `dry_run=1${query && `&${query}`}`));
+    find(edit.view(), (node) => node.tag === "form")[0].props.onsubmit({ preventDefault: nothing });
+    (await until(() => byId(edit.view(), "undo"))).props.onclick();
+    await until(() => text(edit.view()).includes("Undone"));
+    same(written().map((one) => [one.method, one.query]), [["PATCH", query], ["PUT", query]], "written");
+  }
+});
+
 await cases[name]();
 process.exit(0);

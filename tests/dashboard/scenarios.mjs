@@ -797,7 +797,7 @@ const scenarios = {
       await page.click(".presets button:has-text('twice')");
       let go;
       const held = new Promise((resolve) => (go = resolve));
-      await page.route(/\/v1\/limits\/amqp\/[^?]+$/, async (route) => {
+      await page.route(/\/v1\/limits\/amqp\/[^?]+(\?literal=1)?$/, async (route) => {
         if (route.request().method() !== "PATCH") return route.continue();
         await held;
         return fails ? route.fulfill({ status: 503, contentType: "application/problem+json", body: JSON.stringify({ detail: "the disk is full" }) }) : route.continue();
