@@ -6,7 +6,7 @@ import { h } from "./dom.js";
 import { lasting, restored } from "./edit.js";
 import * as f from "./format.js";
 import { button, field, given, input, problem, say, select } from "./parts.js";
-import { partOf, segment } from "./router.js";
+import { ofMessages, partOf, segment } from "./router.js";
 import { may, redraw, topicKey } from "./store.js";
 import { t } from "./text.js";
 
@@ -151,7 +151,7 @@ export function culpritActions(item, current) {
     limit,
     /** The buttons beside a client. */
     ways: (client) => may("operator") && client && h("span", { class: "ways" },
-      button(t("act_limit"), () => limit(client), { class: "small", "aria-label": `${t("act_limit")}: ${client}` }),
+      ofMessages(item) && button(t("act_limit"), () => limit(client), { class: "small", "aria-label": `${t("act_limit")}: ${client}` }),
       button(t("act_close"), () => close(client), { class: "small", "aria-label": `${t("act_close")}: ${client}` })),
     view: () => [
       done && h("div", { class: "notice done good", key: "acted", role: "status" }, h("p", null, given(done.text)), button(t("act_undo"), takeBack, { id: "act-undo" }), h("a", { href: "/changes" }, t("see_history"))),

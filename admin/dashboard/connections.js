@@ -5,7 +5,7 @@ import { confirmation } from "./confirm.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
 import { address, badge, button, buttons, choice, given, head, pairs, problem, quiet, say, search, table, topicAnchor } from "./parts.js";
-import { amend, go, topicLink } from "./router.js";
+import { amend, go, ofMessages, topicLink } from "./router.js";
 import { refresh } from "./screen_data.js";
 import { may, redraw } from "./store.js";
 import { t } from "./text.js";
@@ -73,7 +73,7 @@ export default function connections({ id }, query) {
     const all = Object.entries(item).filter(([, value]) => value !== null && value !== "" && !(typeof value === "object" && !Object.keys(value).length));
     return [
       h("p", { class: "crumbs" }, h("a", { href: "/connections" }, `‹ ${t("connections")}`)),
-      h("div", { class: "card" }, h("p", null, badge(t(`state_${stateOf(item)}`), COLOURS[stateOf(item)]), " ", t(`state_${stateOf(item)}_means`, { rate: f.rate(item.refused_per_second), n: f.count(item.messages_refused), held: f.count(item.held_messages) })), h("p", null, `${t("bottleneck")}: `, bottleneck(item)), libraryOf(item) && h("p", null, `${t("library")}: `, given(libraryOf(item))), buttons(may("operator") && heldBy(item) && h("a", { class: "button small", href: topicLink(heldBy(item), { act: f.host(item.client) }) }, t("act_limit")), closeButton(item))),
+      h("div", { class: "card" }, h("p", null, badge(t(`state_${stateOf(item)}`), COLOURS[stateOf(item)]), " ", t(`state_${stateOf(item)}_means`, { rate: f.rate(item.refused_per_second), n: f.count(item.messages_refused), held: f.count(item.held_messages) })), h("p", null, `${t("bottleneck")}: `, bottleneck(item)), libraryOf(item) && h("p", null, `${t("library")}: `, given(libraryOf(item))), buttons(may("operator") && heldBy(item) && ofMessages(heldBy(item)) && h("a", { class: "button small", href: topicLink(heldBy(item), { act: f.host(item.client) }) }, t("act_limit")), closeButton(item))),
       h("details", { mount: (element) => (element.open = true) }, h("summary", null, t("all_fields")), pairs(all.map(([name, value]) => [name, given(typeof value === "object" ? JSON.stringify(value) : String(value))]), (name) => h("code", null, name))),
     ];
   }

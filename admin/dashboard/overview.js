@@ -4,7 +4,7 @@ import { traffic } from "./chart.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
 import { accountText, address, badge, bar, csvButton, culprit, figure, figures, given, head, originText, quiet, refusedShare, section, spark, table, topicAnchor, waitText } from "./parts.js";
-import { limitPath, topicLink, topicOf } from "./router.js";
+import { limitPath, ofMessages, topicLink, topicOf } from "./router.js";
 import { points } from "./screen_data.js";
 import { liveTopic, may, state, topicKey } from "./store.js";
 import { t } from "./text.js";
@@ -13,7 +13,7 @@ const BUSY_MS = 30_000; // a broker counts as busy for so long after it last sai
 
 /** That a limit which is over was changed live already, by whom and until when: so nobody does it again. */
 function liveChange(over, item, now, items) {
-  const own = now?.limit?.by ? now.limit : items.find((each) => each.target === (item && over.per === "topic" ? limitPath(item).slice("/v1/".length) : `rules/${over.rule}`));
+  const own = now?.limit?.by ? now.limit : items.find((each) => each.target === (item && over.per === "topic" ? limitPath(item)?.slice("/v1/".length) : `rules/${over.rule}`));
   return own && t(own.expires ? "alarm_live" : "alarm_live_on", { limit: f.limitText(own), by: own.by, at: f.moment(own.expires) });
 }
 
@@ -124,8 +124,8 @@ export default function overview() {
       h("span", { class: "words" }, item && [topicAnchor(item), " "], alarm.text, alarm.live && [" · ", h("strong", { class: "live" }, alarm.live)]),
       h("span", { class: "ways" },
         item && h("a", { class: "button small", href: topicLink(item), "aria-label": `${t("look")}: ${f.topicName(item)}` }, t("look")),
-        item && may("operator") && h("a", { class: "button small main", href: topicLink(item, { edit: "1" }), "aria-label": `${t("limit_it")}: ${f.topicName(item)}` }, t("limit_it")),
-        item && alarm.client && may("operator") && h("a", { class: "button small", href: topicLink(item, { act: alarm.client }), "aria-label": `${t("act_limit")}: ${alarm.client}` }, t("act_limit")),
+        item && limitPath(item) && may("operator") && h("a", { class: "button small main", href: topicLink(item, { edit: "1" }), "aria-label": `${t("limit_it")}: ${f.topicName(item)}` }, t("limit_it")),
+        item && ofMessages(item) && alarm.client && may("operator") && h("a", { class: "button small", href: topicLink(item, { act: alarm.client }), "aria-label": `${t("act_limit")}: ${alarm.client}` }, t("act_limit")),
         alarm.link && h("a", { class: "button small", href: alarm.link }, t("look"))),
     );
   }

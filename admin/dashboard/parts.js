@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import * as f from "./format.js";
-import { amend, topicLink } from "./router.js";
+import { amend, otherThanProduce, topicLink } from "./router.js";
 import { redraw } from "./store.js";
 import { t } from "./text.js";
 
@@ -103,6 +103,9 @@ export function bar(share) {
 
 export const badge = (text, kindOf = "") => h("span", { class: `badge ${kindOf}` }, text);
 
+/** What is done with a topic's messages, where they are not published. */
+export const operationBadge = ({ operation }) => badge(t(`of_${operation}`));
+
 export const protocolBadge = (name) => badge({ amqp: "RabbitMQ", rocketmq: "RocketMQ" }[name] || name);
 
 /** A topic's name in one line, as long as there is room: it loses first what stands before the routing key, then that key's middle. */
@@ -115,7 +118,7 @@ function cutName(item) {
 
 /** A topic's name as a link to its screen. */
 export function topicAnchor(item, more, cut) {
-  return h("a", { href: topicLink(item, more || ""), title: item.topic, class: "topic" }, (cut ? cutName(item) : given(f.topicName(item))), item.operation === "consume" && [" ", badge(t("consume"))]);
+  return h("a", { href: topicLink(item, more || ""), title: item.topic, class: "topic" }, (cut ? cutName(item) : given(f.topicName(item))), otherThanProduce(item) && [" ", operationBadge(item)]);
 }
 
 /** A chart the size of a word: numbers from the oldest on. */

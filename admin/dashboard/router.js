@@ -66,19 +66,33 @@ document.addEventListener("click", (event) => {
   go(url.pathname + url.search);
 });
 
+/** What is done with the topic's messages, where that is not that they are published: a topic of its own in lists and charts. */
+export const otherThanProduce = ({ operation }) => (operation && operation !== "produce" ? operation : "");
+
+/** Whether it is about messages: what clients say beside them (declare, get, …) is limited by rules alone, for who says it. */
+export const ofMessages = (item) => ["", "consume", "requeue"].includes(otherThanProduce(item));
+
 export const topicLink = (item, more = "") => {
   const query = new URLSearchParams(more);
-  if (item.operation === "consume") query.set("operation", "consume");
+  if (otherThanProduce(item)) query.set("operation", item.operation);
   const text = query.toString();
   return `/topics/${item.protocol}/${segment(item.topic)}${text ? `?${text}` : ""}`;
 };
 
-/** The API's path of a topic's limits. The text of an AMQP topic is encoded already, part by part, but where a person has typed it. */
-export const limitPath = ({ protocol, topic, operation }) => {
-  const parts = protocol === "amqp" ? topic.split("/").map((part) => part.replace(/^\.\.?$/, "~$&")) : [segment(topic)];
-  if (operation !== "consume") return `/v1/limits/${protocol}/${parts.join("/")}`;
-  return protocol === "amqp" ? `/v1/limits/consume/queue/${parts[0]}/${parts[2]}` : `/v1/limits/consume/rocketmq/${parts[0]}`; // a queue's topic is vhost/amq.default/queue
-};
+/** The text of an AMQP topic is encoded already, part by part, but where a person has typed it. */
+const partsOf = ({ protocol, topic }) => (protocol === "amqp" ? topic.split("/").map((part) => part.replace(/^\.\.?$/, "~$&")) : [segment(topic)]);
+
+/** The API's path of a topic's limit, to read and to change it. null: it cannot be changed by itself, only its rules. */
+export function limitPath(item) {
+  const { protocol, operation } = item;
+  const parts = partsOf(item);
+  if (!otherThanProduce(item)) return `/v1/limits/${protocol}/${parts.join("/")}`;
+  if (protocol === "amqp" && ofMessages(item) && parts.length === 3) return `/v1/limits/${operation}/queue/${parts[0]}/${parts[2]}`; // of vhost/amq.default/queue
+  return protocol === "rocketmq" && operation === "consume" ? `/v1/limits/consume/rocketmq/${parts[0]}` : null;
+}
+
+/** The API's path of the limits that hold for it, whether they can be changed there or not. */
+export const levelsPath = (item) => limitPath(item) ?? `/v1/limits/${item.protocol}/${partsOf(item).join("/")}?operation=${item.operation}`;
 
 /** `limits/amqp/%2F/orders/x` as {protocol, topic}; null where it is no topic's. */
 export function topicOf(target) {
@@ -89,4 +103,4 @@ export function topicOf(target) {
 
 export const seriesPath = (item, range) =>
   `/v1/series?range=${range}` +
-  (item ? `&protocol=${item.protocol}&topic=${segment(item.topic)}${item.operation === "consume" ? "&operation=consume" : ""}` : "");
+  (item ? `&protocol=${item.protocol}&topic=${segment(item.topic)}${otherThanProduce(item) ? `&operation=${item.operation}` : ""}` : "");

@@ -6,8 +6,8 @@ import { traffic } from "./chart.js";
 import { h } from "./dom.js";
 import { editor } from "./edit.js";
 import * as f from "./format.js";
-import { accountText, address, badge, culprit, figure, figures, given, head, originText, problem, protocolBadge, quiet, section, stateWord, table, topicAnchor, waitText } from "./parts.js";
-import { amend, limitPath, segment } from "./router.js";
+import { accountText, address, badge, culprit, figure, figures, given, head, operationBadge, originText, problem, protocolBadge, quiet, section, stateWord, table, topicAnchor, waitText } from "./parts.js";
+import { amend, levelsPath, limitPath, otherThanProduce, segment } from "./router.js";
 import { points, readTopic, refresh } from "./screen_data.js";
 import { liveTopic, may } from "./store.js";
 import { t } from "./text.js";
@@ -41,7 +41,7 @@ export function levelCard(level, protocol, quotas) {
   return h(
     "div",
     { class: "card level", key: `${level.operation} ${level.per} ${level.thing}` },
-    h("p", { class: "limit-line" }, h("strong", null, f.limitText(level.limit)), " ", given(whose(level)), " ", badge(originText(level.origin), level.origin === "override" ? "live" : ""), level.mode !== "enforce" && [" ", badge(t(`mode_${level.mode}`), "warn")]),
+    h("p", { class: "limit-line" }, h("strong", null, f.limitText(level.limit)), " ", given(whose(level)), " ", otherThanProduce(level) && [operationBadge(level), " "], badge(originText(level.origin), level.origin === "override" ? "live" : ""), level.mode !== "enforce" && [" ", badge(t(`mode_${level.mode}`), "warn")]),
     h("ul", { class: "plain" }, setBy(level, quotas).map((text, at) => h("li", { key: at }, given(text)))),
     h("p", null, actionText(level, protocol)),
     usage && h("p", { class: "quiet" }, t("usage_line", { passed: f.count(usage.admitted + usage.shadow_refused), refused: f.count(usage.refused), held: f.count(usage.held) }), usage.shadow_refused > 0 && ` · ${t("usage_shadow", { n: f.count(usage.shadow_refused) })}`, usage.last_refused && level.mode === "enforce" && ` · ${t("last_limited")} ${f.moment(usage.last_refused, true)}`, usage.breaker === "open" && ` · ${t("breaker_open", { time: level.open_for })}`),
@@ -50,7 +50,7 @@ export function levelCard(level, protocol, quotas) {
 
 function why(explained) {
   return h("details", { class: "why" }, h("summary", null, t("why_this")), (explained || []).map((each, at) =>
-    h("div", { key: at }, h("h3", null, `${t(`per_${each.per}`)}${each.operation === "consume" ? ` (${t("consume")})` : ""}`),
+    h("div", { key: at }, h("h3", null, `${t(`per_${each.per}`)}${otherThanProduce(each) ? ` (${t(`of_${each.operation}`)})` : ""}`),
       h("p", null, each.holds ? t("why_holds", { rule: each.holds.rule, place: each.holds.place, limit: f.levelText(each.holds) }) : t("why_none")),
       each.lost.length > 0 && h("ul", null, each.lost.map((lost, number) => h("li", { key: number }, t("why_lost", { rule: lost.rule, place: lost.place, limit: f.limitText(lost.limit), reason: lost.reason })))),
       each.missed.length > 0 && h("ul", null, each.missed.map((miss, number) => h("li", { key: number }, t("why_missed", { rule: miss.rule, place: miss.place, reason: miss.reason })))),
@@ -85,10 +85,11 @@ export const topicHead = (item, path, ...more) => head([given(f.topicName(item))
 export default function topic({ protocol, topic: name }, query) {
   const item = { protocol, topic: name, operation: query.get("operation") || "produce" };
   const path = limitPath(item);
+  const read = levelsPath(item);
   const data = { body: null, now: undefined, near: null, clients: new Map(), quotas: null, series: null, range: "15m", error: null };
-  const edit = may("operator") ? editor(item, path, { open: query.get("edit") === "1", current: () => data, refresh: () => limits.now() }) : null;
+  const edit = path && may("operator") ? editor(item, path, { open: query.get("edit") === "1", current: () => data, refresh: () => limits.now() }) : null;
   const limits = refresh(data, async (signal) => {
-    data.body = await get(`${path}${item.operation === "produce" ? "?explain=1" : ""}`, { signal });
+    data.body = await get(`${read}${item.operation === "produce" ? "?explain=1" : path ? "" : "&explain=1"}`, { signal });
     await edit?.seen(data.body.override);
   }, 2);
   const others = refresh(data, (signal) => readTopic(item, data, signal), 2);
@@ -142,7 +143,7 @@ export default function topic({ protocol, topic: name }, query) {
         queueMicrotask(() => act.limit(client));
       }
       return [
-        topicHead(item, path, item.operation === "consume" && badge(t("consume"))),
+        topicHead(item, read, otherThanProduce(item) && operationBadge(item)),
         h("p", { class: "crumbs" }, h("a", { href: "/topics" }, `‹ ${t("topics")}`), " · ", h("code", { class: "raw" }, name), item.operation === "produce" && [" · ", h("a", { href: `/t/${protocol}/${segment(name)}` }, t("page_for_team"))]),
         problem(data.error),
         unseenTopic(data),

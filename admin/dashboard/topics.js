@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
 import { address, badge, button, head, problem, quiet, search, stateWord, topicAnchor, waitText } from "./parts.js";
-import { amend, topicLink } from "./router.js";
+import { amend, limitPath, topicLink } from "./router.js";
 import { refresh } from "./screen_data.js";
 import { liveTopic, may, redraw, state, topicKey } from "./store.js";
 import { t } from "./text.js";
@@ -82,7 +82,7 @@ export default function topics(_, query) {
       limit: f.limitText(now.limit),
       used: f.percent(now.used),
       would_refuse: f.count(now.shadow_refused),
-      edit: h("a", { class: "button small", href: topicLink(item, { edit: "1" }), "aria-label": `${t("edit")}: ${f.topicName(item)}` }, t("edit")),
+      edit: limitPath(item) && h("a", { class: "button small", href: topicLink(item, { edit: "1" }), "aria-label": `${t("edit")}: ${f.topicName(item)}` }, t("edit")),
     };
   }
 

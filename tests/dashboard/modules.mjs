@@ -80,6 +80,29 @@ test("a_queue_has_its_own_path", async () => {
   same(limitPath({ protocol: "rocketmq", topic: "a/b", operation: "consume" }), "/v1/limits/consume/rocketmq/a%2Fb");
 });
 
+test("a_topic_of_another_operation_is_not_what_is_published", async () => {
+  const { levelsPath, limitPath, seriesPath, topicLink } = await load("router");
+  const jobs = (operation) => ({ protocol: "amqp", topic: "%2F/amq.default/jobs", operation });
+  const found = (item) => [topicLink(item, { edit: "1" }), limitPath(item), levelsPath(item), seriesPath(item, "15m")];
+  const [link, series] = ["/topics/amqp/%252F%2Famq.default%2Fjobs?edit=1", "/v1/series?range=15m&protocol=amqp&topic=%252F%2Famq.default%2Fjobs"];
+  same(found(jobs("produce")), [link, "/v1/limits/amqp/%2F/amq.default/jobs", "/v1/limits/amqp/%2F/amq.default/jobs", series]);
+  same(found(jobs(undefined)), found(jobs("produce")));
+  same(found(jobs("requeue")), [`${link}&operation=requeue`, "/v1/limits/requeue/queue/%2F/jobs", "/v1/limits/requeue/queue/%2F/jobs", `${series}&operation=requeue`]);
+  same(found(jobs("get")), [`${link}&operation=get`, null, "/v1/limits/amqp/%2F/amq.default/jobs?operation=get", `${series}&operation=get`]);
+  same(limitPath({ protocol: "rocketmq", topic: "%RETRY%g", operation: "requeue" }), null);
+  const { operationBadge } = await load("parts");
+  for (const operation of ["consume", "requeue", "declare", "bind", "delete", "purge", "open", "get", "connect", "query", "admin"]) check(!text(operationBadge({ operation })).includes("of_"), operation);
+});
+
+test("an_alarm_of_what_consumers_give_back_leads_to_it", async () => {
+  const state = await signedIn();
+  const { default: overview } = await load("overview");
+  gateway(() => ({ body: {} }));
+  state.snapshot = snapshotOf({ over: [overOf({ protocol: "amqp", topic: "%2F/amq.default/jobs", operation: "requeue" }), overOf({ protocol: "amqp", topic: "%2F/amq.default/jobs", operation: "get", rule: "gets" })] });
+  const links = find(overview().view(), (node) => node.tag === "a" && String(node.props.class).includes("button small main"));
+  same(links.map((link) => link.props.href), ["/topics/amqp/%252F%2Famq.default%2Fjobs?edit=1&operation=requeue"], "where it can be limited");
+});
+
 // ---- the overview --------------------------------------------------------------------------------------------------------
 
 const within = { state: "within", client: null, user: null, group: null, client_share: null, first_waited_seconds: null, last_waits_seconds: 0, unrefused_because: null, would_refuse_per_second: 0 };

@@ -34,7 +34,7 @@ export default {
   // topics
   search: "Search", search_hint: "part of a name", topics_all: "{n} topics", topics_found: "{n} of {all} topics", none_found: "No topic has this in its name.",
   last_limited: "Last limited", spooled: "Of these on disk", mode: "Mode", origin: "Origin", edit: "Edit",
-  mode_enforce: "enforced", mode_shadow: "shadow", mode_off: "off", consume: "consume",
+  mode_enforce: "enforced", mode_shadow: "shadow", mode_off: "off", of_consume: "consume", of_requeue: "given back", of_declare: "declare", of_bind: "bind", of_delete: "delete", of_purge: "purge", of_open: "open", of_get: "get", of_connect: "connect", of_query: "look up", of_admin: "admin",
   // one topic
   page_for_team: "page for the team", never_seen: "Never seen by this gateway.", never_seen_text: "No message of this topic has come since the gateway started. Check the spelling, letter by letter, and that its clients connect to this gateway.", near_names: "Names like it:", no_series: "There is no history of this topic yet: it is kept for the busiest topics.", limits_in_force: "Limits", no_limit: "No limit holds for it.",
   worst_clients: "Clients over the limit", nobody_refused: "No client is over it.", client: "Client", user: "User", group: "Group", client_name: "Name", library: "Library", refused_of: "Refused of sent",
