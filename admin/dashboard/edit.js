@@ -22,6 +22,9 @@ export function nice(value) {
   return Math.ceil(whole / step) * step;
 }
 
+/** Of `levels` that of the topic itself which is enforced or counted: of what is done with it, as a topic that is consumed has two limits. */
+export const topicLevel = (levels, { operation }) => levels?.find((each) => each.per === "topic" && each.origin !== "quota-shadow" && (each.operation || "produce") === operation);
+
 /** What the topic sends within its limit: 95 of 100 of the last points without refusals and waiting stay below. Or null. */
 function usual({ points: { received = [], refused, waiting } }) {
   const points = received.filter((value, at) => value > 0 && !refused?.[at] && !waiting?.[at]).slice(-MOST);
@@ -41,7 +44,7 @@ export function editor(item, path, { open, current, refresh }) {
     const all = [query, current().now && "literal=1"].filter(Boolean).join("&");
     return all ? `${path}?${all}` : path;
   };
-  const level = () => current().body?.levels?.find((each) => each.per === "topic");
+  const level = () => topicLevel(current().body?.levels, item);
   const body = () => {
     const found = { reason: form.reason.trim() || null, expires: form.time || null };
     found.messages = form.messages.trim() || null;
@@ -58,7 +61,7 @@ export function editor(item, path, { open, current, refresh }) {
       const found = await ask("GET", path, { signal: controller.signal });
       job.base = found.body.override;
       job.etag = found.etag;
-      const holds = found.body.levels?.find((each) => each.per === "topic");
+      const holds = topicLevel(found.body.levels, item);
       const fill = (name, value) => job.touched.has(name) || (form[name] = value); // what was typed meanwhile stays
       fill("messages", job.base?.messages || holds?.limit.messages || "");
       fill("bytes", job.base?.bytes || "");
@@ -247,7 +250,7 @@ export function editor(item, path, { open, current, refresh }) {
     if (!job.preview) return h("p", { class: "quiet preview" }, t("preview_wait"));
     const { topics, topics_affected: affected, would_have_refused: would, remarks } = job.preview;
     const one = topics[0];
-    const limits = (levels) => f.levelText(levels?.find((each) => each.per === "topic"));
+    const limits = (levels) => f.levelText(topicLevel(levels, item));
     return h("div", { class: "preview", role: "status" },
       one && h("p", null, h("s", null, limits(one.before)), " → ", h("strong", null, limits(one.after)), affected > 1 && ` · ${t("topics_affected", { n: affected })}`),
       !one && h("p", null, t("preview_same")),

@@ -49,8 +49,10 @@ export default function myTopic({ protocol, topic }) {
     });
   }
 
+  const published = () => (data.body?.levels || []).filter((each) => each.operation === "produce");
+
   const level = () => {
-    const levels = (data.body?.levels || []).filter((each) => each.operation !== "consume");
+    const levels = published().filter((each) => each.origin !== "quota-shadow");
     return levels.find((each) => each.usage?.wait_ms > 0) || levels.find((each) => each.per === "topic") || levels[0];
   };
 
@@ -99,7 +101,7 @@ export default function myTopic({ protocol, topic }) {
         data.body && verdict(now),
         figures(figure("limit", f.levelText(one)), rates(now), figure("wait", f.milliseconds(one?.usage?.wait_ms))),
         traffic(data, charts, f.topicName(item), { beside: refusedLately() && h("span", { class: "quiet" }, refusedLately()) }),
-        section("why", t("why_this_limit"), null, (data.body?.levels || []).filter((each) => each.operation !== "consume").map((each) => levelCard(each, protocol, data.quotas)), data.body && !data.body.levels.length && quiet(t("no_limit"))),
+        section("why", t("why_this_limit"), null, published().map((each) => levelCard(each, protocol, data.quotas)), data.body && !published().length && quiet(t("no_limit"))),
         section("clients", t("refused_by_client"), null, clientsTable()),
         library(),
         section("do", t("what_to_do"), null, h("p", null, t("nothing_broken")), h("ol", null, steps()), h("p", null, t("whom_to_ask", { gateway: state.session.gateway }))),

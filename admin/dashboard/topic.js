@@ -4,7 +4,7 @@ import { culpritActions } from "./act.js";
 import { get, poll } from "./api.js";
 import { traffic } from "./chart.js";
 import { h } from "./dom.js";
-import { editor } from "./edit.js";
+import { editor, topicLevel } from "./edit.js";
 import * as f from "./format.js";
 import { accountText, address, badge, culprit, figure, figures, given, head, operationBadge, originText, problem, protocolBadge, quiet, section, stateWord, table, topicAnchor, waitText } from "./parts.js";
 import { amend, levelsPath, limitPath, otherThanProduce, segment } from "./router.js";
@@ -122,7 +122,7 @@ export default function topic({ protocol, topic: name }, query) {
   }
 
   function facts(now) {
-    const level = data.body?.levels?.find((each) => each.per === "topic") || data.body?.levels?.[0];
+    const level = topicLevel(data.body?.levels, item) || data.body?.levels?.find((each) => each.operation === item.operation && each.origin !== "quota-shadow");
     return figures(rates(now), figure("waiting", f.count(now?.waiting)), now?.spooled > 0 && figure("spooled", f.count(now.spooled)), figure("limit", f.levelText(level)), figure("wait", now?.account && waitText(now)), now?.wait_p99_ms && figure("p99_wait", f.milliseconds(now.wait_p99_ms)),
       now?.limit?.mode === "shadow" ? figure("would_refuse", f.rate(now.account.would_refuse_per_second)) : figure("last_limited", f.moment(level?.usage?.last_refused, true)));
   }

@@ -238,6 +238,17 @@ test("a_topic_that_no_rule_can_name_alone_is_limited_everywhere", async () => {
   }
 });
 
+test("the_form_begins_with_the_limit_of_what_it_changes", async () => {
+  const level = (operation, messages, more) => ({ operation, per: "topic", limit: { messages, messages_per_second: parseFloat(messages) }, mode: "enforce", origin: "default", ...more });
+  const [consumed, tried] = [level("consume", "7/s"), level("produce", "5/s", { origin: "quota-shadow", mode: "shadow" })];
+  for (const [levels, operation, begins] of [[[consumed, tried], "produce", ""], [[level("produce", "9/s"), consumed], "produce", "9/s"], [[level("produce", "9/s"), consumed], "consume", "7/s"]]) {
+    const { edit } = await editing({ key: { override: null, tag: "1" }, levels, open: true, item: { protocol: "rocketmq", topic: "orders", operation } });
+    await until(() => !find(edit.view(), (node) => node.props["aria-busy"]).length);
+    same(byId(edit.view(), "edit-messages").props.value, begins, operation);
+    same(Boolean(byText(edit.view(), "14/s")), operation === "consume", "twice the limit now");
+  }
+});
+
 test("a_topic_that_was_seen_is_changed_by_its_very_name", async () => {
   for (const [now, query] of [[{ topic: "orders" }, "literal=1"], [null, ""]]) {
     const { edit, asked, written } = await editing({ key: { override: changedBy("ana", "500/s"), tag: "1" }, open: true, data: { now } });
