@@ -12,6 +12,7 @@ const PREVIEW_AFTER_MS = 250;
 const FEWEST = 3; // points with traffic that a preset is made of
 const MOST = 360; // points: of ten seconds, an hour
 const TIMES = ["30m", "2h", "8h", "1d", "7d", ""];
+const SHORTEST_MS = 1_800_000; // of these
 const MODES = ["enforce", "shadow", "off"];
 const RESTORED = ["messages", "bytes", "burst", "concurrent", "action", "reply", "mode", "open_for", "max_delay", "fallback", "candidate", "expires", "reason"];
 
@@ -66,6 +67,7 @@ export function editor(item, path, { open, current, refresh }) {
       fill("messages", job.base?.messages || holds?.limit.messages || "");
       fill("bytes", job.base?.bytes || "");
       fill("mode", job.base?.mode || "enforce");
+      fill("time", job.base && !(untilEnd(job.base) < SHORTEST_MS) ? job.base.expires || "" : TIMES[0]);
       form.more = Boolean(form.bytes) || job.touched.has("bytes");
       fill("reason", "");
     } finally {
@@ -167,6 +169,7 @@ export function editor(item, path, { open, current, refresh }) {
     event.preventDefault();
     clearTimeout(timer);
     asked += 1;
+    job.touched.add("time"); // the button has said it
     await change(save, () => ({ ...body(), by: state.session.name }));
     focusOutcome();
   }
@@ -251,16 +254,19 @@ export function editor(item, path, { open, current, refresh }) {
     const { topics, topics_affected: affected, would_have_refused: would, remarks } = job.preview;
     const one = topics[0];
     const limits = (levels) => f.levelText(topicLevel(levels, item));
+    const ends = one && topicLevel(one.after, item)?.expires;
+    const lost = ends && lasting(job.base) && untilEnd({ expires: ends }) < untilEnd(job.base); // what is in force would have lasted longer
     return h("div", { class: "preview", role: "status" },
       one && h("p", null, h("s", null, limits(one.before)), " → ", h("strong", null, limits(one.after)), affected > 1 && ` · ${t("topics_affected", { n: affected })}`),
       !one && h("p", null, t("preview_same")),
+      lost && h("p", { key: "lost" }, t("then_rule", { limit: limitOf(job.base), by: job.base.by })),
       remarks.map((text, at) => h("p", { key: at }, text)),
       would && h("p", null, t("would_have_refused", { n: f.count(would.messages), of: f.count(would.of), time: f.duration(would.seconds) })));
   }
 
   const error = (name) => job.errors.get(`/${name}`);
   const line = (name, more) => input(form, name, { oninput: (event) => changed(name, event.target.value), ...more });
-  const times = () => TIMES.map((time) => [time, time ? t(`time_${time}`) : t("until_taken_back")]);
+  const times = () => [...(TIMES.includes(form.time) ? [] : [[form.time, t("holds_until", { at: f.moment(form.time), time: f.until(form.time) })]]), ...TIMES.map((time) => [time, time ? t(`time_${time}`) : t("until_taken_back")])];
 
   function formView() {
     const since = !job.touched.has("reason") && !form.reason && state.over.get(topicKey(item))?.since;
@@ -279,7 +285,7 @@ export function editor(item, path, { open, current, refresh }) {
       previewView(),
       problem(job.error),
       buttons(
-        button(form.time ? t("apply_for", { time: t(`time_${form.time}`) }) : t("apply"), null, { type: "submit", class: "main", disabled: job.busy }),
+        button(form.time && TIMES.includes(form.time) ? t("apply_for", { time: t(`time_${form.time}`) }) : t("apply"), null, { type: "submit", class: "main", disabled: job.busy }),
         button(t("cancel"), close),
         !form.more && button(t("limit_bytes_too"), () => {
           form.more = true;
@@ -364,8 +370,10 @@ export function editor(item, path, { open, current, refresh }) {
 }
 
 const FIELDS = ["messages", "bytes", "mode", "expires", "reason"];
-/** A live change that was before another one, unless it has ended since. */
 /** What a change had said, to be said again. */
 export const restored = (before) => Object.fromEntries(Object.entries(before).filter(([name, value]) => RESTORED.includes(name) && value !== null && value !== ""));
-export const lasting = (override) => (override && !(override.expires && new Date(override.expires) <= new Date()) ? override : null);
+/** ms until a live change ends, by the gateway's clock. */
+const untilEnd = ({ expires }) => (expires ? new Date(expires) - Date.now() - state.skew : Infinity);
+/** A live change that was before another one, unless it has ended since. */
+export const lasting = (override) => (override && untilEnd(override) > 0 ? override : null);
 const limitOf = (override) => [override?.messages, override?.bytes].filter(Boolean).join(" · ") || "–";

@@ -134,7 +134,7 @@ async function editing({ key, levels = [], history = [], open = false, item = { 
     if (at === "/v1/history") return { body: { items: history } };
     if (at === "/v1/series") return { body: { points: { received: [] } } };
     if (method !== "GET" && etag && etag !== key.tag) return { status: 412, body: { detail: "changed" } };
-    if (query.includes("dry_run")) return { body: { topics: [], topics_affected: 0, remarks: [] } };
+    if (query.includes("dry_run")) return { body: { topics: [{ before: [], after: [{ per: "topic", operation: item.operation, limit: body, mode: body.mode, expires: TIMES[body.expires] ?? body.expires }] }], topics_affected: 1, remarks: [] } };
     if (method !== "GET") Object.assign(key, { override: method === "DELETE" ? null : { ...body, by: "me", at: `T${asked.length}` }, tag: `${key.tag}+` });
     return { body: { override: key.override, levels }, etag: key.tag };
   });
@@ -144,6 +144,8 @@ async function editing({ key, levels = [], history = [], open = false, item = { 
   return { edit, asked, written };
 }
 
+const ahead = (minutes) => new Date(Date.now() + minutes * 60_000).toISOString();
+const TIMES = { "30m": ahead(30), "7d": ahead(10_080) }; // ends that a gateway makes of them
 const changedBy = (by, messages, more) => ({ messages, mode: "enforce", by, at: `of ${by}`, ...more });
 const dialogOf = (edit) => until(() => find(edit.view(), (node) => node.tag === "dialog")[0]);
 
@@ -246,6 +248,22 @@ test("the_form_begins_with_the_limit_of_what_it_changes", async () => {
     await until(() => !find(edit.view(), (node) => node.props["aria-busy"]).length);
     same(byId(edit.view(), "edit-messages").props.value, begins, operation);
     same(Boolean(byText(edit.view(), "14/s")), operation === "consume", "twice the limit now");
+  }
+});
+
+test("what_lasts_longer_is_not_lost_without_a_word", async () => {
+  const hours = ahead(180);
+  for (const [expires, begins, shorter] of [[null, "", true], [hours, hours, true], [ahead(5), "30m", false]]) {
+    const { edit, written } = await editing({ key: { override: changedBy("bob", "50/s", { expires }), tag: "1" }, open: true });
+    await until(() => byId(edit.view(), "edit-messages").props.value === "50/s");
+    const time = byId(edit.view(), "edit-time");
+    same(find(time, (node) => node.props.selected).map((node) => node.props.value), [begins], "the end that is chosen");
+    time.props.onchange({ target: { value: "30m" } });
+    await until(() => text(edit.view()).includes("\u2192"));
+    same(/rule holds again, and not the 50\/s of bob/.test(text(edit.view())), shorter, `30 minutes over one that ends ${expires}`);
+    find(edit.view(), (node) => node.tag === "form")[0].props.onsubmit({ preventDefault: nothing });
+    await until(() => written().length);
+    same(written()[0].body.expires, "30m");
   }
 });
 

@@ -51,7 +51,7 @@ export default {
   // changing a limit
   change_limit: "Change the limit", presets: "Presets", presets_line: "One of these, or your own:", preset_usual: "{rate} – what it sends when nothing is refused (p95)", preset_now: "{rate} – the limit now", preset_twice: "{rate} – twice the limit now", preset_half: "{rate} – half the limit now", preset_raises: "{words}: raises it",
   messages_limit: "Messages", messages_hint: "a number and its unit: 500/s, 30k/min", bytes_limit: "Bytes", bytes_hint: "10MiB/s", limit_bytes_too: "limit bytes, too", for_how_long: "For", reason_hint: "for the history, and for the team",
-  time_30m: "30 minutes", time_2h: "2 hours", time_8h: "8 hours", time_1d: "a day", time_7d: "a week", until_taken_back: "until it is taken back",
+  time_30m: "30 minutes", time_2h: "2 hours", time_8h: "8 hours", time_1d: "a day", time_7d: "a week", until_taken_back: "until it is taken back", then_rule: "When it ends, the rule holds again, and not the {limit} of {by}, which would have lasted longer.",
   preview_wait: "The preview shows what would change.", preview_same: "This changes nothing.", would_have_refused: "It would have refused {n} of {of} messages in the last {time}.", topics_affected: "{n} topics affected",
   apply: "Apply", apply_for: "Apply for {time}", cancel: "Cancel", take_back: "Take the live change back", saved: "Saved: {limit} is in force.", in_force: "In force: {limit}", undo_to: "Undo: back to {limit}", undo_rule: "Undo: the rule holds again", undone: "Undone: it is as it was before.",
   taken_back: "Taken back: the rule holds again.", see_history: "See the history", reason_over: "over its limit since {since}", reason_undo: "undone on the dashboard", reason_taken_back: "taken back on the dashboard",
