@@ -7,7 +7,7 @@ import { badge, csvOf, given, head, pairs, problem, protocolBadge, quiet, table 
 import { refresh } from "./screen_data.js";
 import { t } from "./text.js";
 
-const UPSTREAM = { up: "good", down: "bad", held: "warn", unknown: "" };
+const UPSTREAM = { up: "good", down: "bad", held: "warn", untried: "" };
 
 const numbers = (counts) => Object.entries(counts || {}).filter(([, value]) => value).map(([name, value]) => `${name} ${f.count(value)}`).join(", ");
 

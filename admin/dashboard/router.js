@@ -98,7 +98,11 @@ export const levelsPath = (item) => limitPath(item) ?? `/v1/limits/${item.protoc
 export function topicOf(target) {
   const found = /^limits\/(amqp|rocketmq)\/(.+)$/.exec(target);
   if (!found) return null;
-  return { protocol: found[1], topic: found[1] === "amqp" ? found[2] : partOf(decodeURIComponent(found[2])) };
+  try {
+    return { protocol: found[1], topic: found[1] === "amqp" ? found[2] : partOf(decodeURIComponent(found[2])) };
+  } catch {
+    return null; // not UTF-8: no address of the page can name it
+  }
 }
 
 export const seriesPath = (item, range) =>

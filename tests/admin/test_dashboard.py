@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import tomllib
+from collections.abc import Collection
 from html.parser import HTMLParser
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -19,6 +20,10 @@ from admin.dashboard import FOLDER, HTML, PAGES, UPLOT, VENDOR, VIEWS, Page
 from admin.endpoints import ROUTES
 from admin.endpoints.dashboard import FOR_EVER, StaticFile, files, revision, revision_of
 from admin.http.routing import Router
+from common.views.listeners import STATES
+from limiter.operations import OPERATIONS
+from limiter.rules.actions import ACTIONS
+from limiter.rules.rule import PER
 from support.admin.admin_client import Control, control
 from support.cases import cases
 
@@ -329,6 +334,22 @@ def test_every_text_is_there_in_each_language() -> None:
     scripts = "".join(PAGES[path].read().decode() for path in OURS if path.endswith(".js"))
     for key in re.findall(r'\bt\("(\w+)"', scripts):
         assert key in english or key == "key", f"{key}: no text of this name"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "words"),
+    [
+        ("per_", PER),
+        ("upstream_", STATES),
+        ("because_", set(ACTIONS) - {"reject"}),
+        ("action_", set(ACTIONS) - {"reject"}),
+        ("of_", set(OPERATIONS) - {"produce"}),
+    ],
+)
+def test_every_word_of_the_api_has_a_text(prefix: str, words: Collection[str]) -> None:
+    """Else the page shows the key."""
+    assert words
+    assert {f"{prefix}{word}" for word in words} - messages("en").keys() == set()
 
 
 @pytest.mark.parametrize("path", PAGES_OF_HTML)

@@ -103,6 +103,12 @@ test("an_alarm_of_what_consumers_give_back_leads_to_it", async () => {
   same(links.map((link) => link.props.href), ["/topics/amqp/%252F%2Famq.default%2Fjobs?edit=1&operation=requeue"], "where it can be limited");
 });
 
+test("a_live_change_of_a_name_that_is_not_utf_8_is_drawn", async () => {
+  const { topicOf: topicOfTarget } = await load("router");
+  same(topicOfTarget("limits/rocketmq/%FF"), null);
+  same(topicOfTarget("limits/rocketmq/a%2Fb"), { protocol: "rocketmq", topic: "a/b" });
+});
+
 // ---- the overview --------------------------------------------------------------------------------------------------------
 
 const within = { state: "within", client: null, user: null, group: null, client_share: null, first_waited_seconds: null, last_waits_seconds: 0, unrefused_because: null, would_refuse_per_second: 0 };
