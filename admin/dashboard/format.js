@@ -5,6 +5,7 @@ import { state } from "./store.js";
 import { language, t } from "./text.js";
 
 const NONE = "–";
+const NEVER_MS = 1e12; // 31 years; a wait that has no end is told as 146
 const formats = new Map(); // language -> how it writes whole numbers: made once, which takes longer than to write ten thousand of them
 
 function whole(value) {
@@ -32,7 +33,7 @@ function short(value) {
 
 export const count = (value) => (value === null || value === undefined ? NONE : whole(value));
 export const rate = (value) => (value === null || value === undefined ? NONE : `${number(value)}/s`);
-export const percent = (share) => (share === null || share === undefined ? NONE : `${share > 0 && share < 0.005 ? "<1" : Math.round(share * 100)} %`);
+export const percent = (share) => (share === null || share === undefined ? NONE : `${share > 0 && share < 0.005 ? "<1" : share >= 0.995 && share < 1 ? ">99" : Math.round(share * 100)} %`);
 
 export function bytes(value) {
   if (value === null || value === undefined) return NONE;
@@ -48,7 +49,7 @@ export function bytes(value) {
 export function milliseconds(value) {
   if (value === null || value === undefined) return NONE;
   if (value <= 0) return "0";
-  if (value >= 3_600_000) return t("no_end");
+  if (value >= NEVER_MS) return t("never_passes");
   if (value >= 10_000) return duration(value / 1000);
   return value >= 10 ? `${Math.round(value)} ms` : `${Number(value.toFixed(1))} ms`;
 }
@@ -84,8 +85,8 @@ const sinceThen = (text) => (Date.now() + state.skew - new Date(text).getTime())
 export const ago = (text) => (text ? duration(sinceThen(text)) : NONE);
 export const until = (text) => duration(-sinceThen(text));
 
-/** A limit's text with numbers that were computed, such as a quota's, in three digits: 106255B/s is 104 KiB/s. */
-export const readable = (text) => text?.replace(/\b(\d+\.\d+|\d{5,})(B?)\/s/g, (_, value, unit) => `${(unit ? bytes : number)(Number(value))}/s`);
+/** A limit's text with numbers that were computed, such as a quota's, in three digits: 106255B/s is 104 KiB/s. Whole numbers are told in full. */
+export const readable = (text) => text?.replace(/\b(\d+\.\d+|\d{4,})(B?)\/s/g, (_, value, unit) => `${(unit ? bytes : value.includes(".") ? number : whole)(Number(value))}/s`);
 
 /** A limit as people write it: 500/s, 10MiB/s, 20 at a time; 500/s (shadow). */
 export function limitText(limit) {

@@ -196,7 +196,7 @@ export const refusedShare = ({ received_per_second: received, forwarded_per_seco
 /** What a topic's limit does to it now, as `account` of /v1/topics has it: in a sentence; "" where it does nothing. */
 export function accountText(now) {
   const { state, first_waited_seconds: first, last_waits_seconds: last, unrefused_because: because } = now.account;
-  const values = { n: f.count(now.waiting), share: f.percent(refusedShare(now, now.refused_per_second || now.account.would_refuse_per_second)), first: first ? t("first_waited", { time: f.duration(first) }) : "", last: last === null ? t("no_end") : f.duration(last), because: because && t(`because_${because}`), limit: f.limitText(now.limit) };
+  const values = { n: f.count(now.waiting), share: f.percent(refusedShare(now, now.refused_per_second || now.account.would_refuse_per_second)), first: first ? t("first_waited", { time: f.duration(first) }) : "", last: last === null ? t("never_passes") : f.duration(last), because: because && t(`because_${because}`), limit: f.limitText(now.limit) };
   return state === "within" ? "" : t(`account_${state}`, values);
 }
 
@@ -204,7 +204,7 @@ export function accountText(now) {
 export const stateWord = ({ state, unrefused_because: because }) => t(`account_${because === "spool" ? because : state}_word`);
 
 /** How long a message that comes now will wait: behind those that wait already. */
-export const waitText = ({ account, waiting, wait_ms: wait }) => (account.state !== "waiting" && !account.last_waits_seconds ? f.milliseconds(wait) : account.last_waits_seconds === null ? t("no_end") : f.duration(account.last_waits_seconds));
+export const waitText = ({ account, waiting, wait_ms: wait }) => (account.state !== "waiting" && !account.last_waits_seconds ? f.milliseconds(wait) : account.last_waits_seconds === null ? t("never_passes") : f.duration(account.last_waits_seconds));
 
 /** Where a limit comes from, in a word. */
 export const originText = (origin) => (origin ? t(`origin_${origin.replace("+", "_")}`) : "–");

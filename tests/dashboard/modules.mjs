@@ -70,6 +70,16 @@ async function signedIn(role = "operator") {
   return store.state;
 }
 
+// ---- numbers -------------------------------------------------------------------------------------------------------------
+
+test("numbers_are_not_rounded_to_what_they_are_not", async () => {
+  const { levelText, milliseconds, percent, readable } = await load("format");
+  same(["12100/s", "12400/s", "1499999/s", "9999/s", "500/s", "12345.678/s", "106255B/s"].map(readable), ["12,100/s", "12,400/s", "1,499,999/s", "9,999/s", "500/s", "12k/s", "104 KiB/s"], "limits");
+  same(levelText({ limit: { messages: "12400/s" }, mode: "enforce" }), "12,400/s");
+  same([3_600_000, 7_200_000, 4.6e15].map(milliseconds), ["1 h", "2 h", "for ever"], "waits");
+  same([0.004, 0.5, 0.994, 0.995, 0.9999, 1, 1.5].map(percent), ["<1 %", "50 %", "99 %", ">99 %", ">99 %", "100 %", "150 %"], "shares");
+});
+
 // ---- addresses -----------------------------------------------------------------------------------------------------------
 
 test("a_queue_has_its_own_path", async () => {

@@ -14,7 +14,7 @@ export default {
   where_token: "Where is a token?", where_token_1: "The gateway’s first start writes one with the role admin into its state directory:",
   where_token_2: "For each person a token of their own is better. The roles are viewer, operator and admin:",
   // units
-  unit_s: "s", unit_min: "min", unit_h: "h", unit_d: "d", no_end: "no end", unlimited: "unlimited", at_a_time: "{n} at a time",
+  unit_s: "s", unit_min: "min", unit_h: "h", unit_d: "d", no_end: "no end", never_passes: "for ever", unlimited: "unlimited", at_a_time: "{n} at a time",
   // overview
   ready: "gateway ready", not_ready: "not ready", draining: "draining", broker_reachable: "broker reachable", broker_not_reachable: "broker unreachable", memory_full: "memory full",
   live_changes: "live changes: {n}", without_end: " ({n} without end)", no_live_changes: "no live changes", quotas_of: "quotas of {date}", no_quotas: "no quotas", rules_rev: "revision {n}",

@@ -11,7 +11,7 @@ export default {
   token_needed: "请粘贴令牌。", token_wrong: "令牌无效或已过期。", too_many_attempts: "尝试次数过多，请 {seconds} 秒后再试。",
   where_token: "令牌在哪里？", where_token_1: "网关首次启动时会在状态目录中写入一个管理员令牌：",
   where_token_2: "建议每人使用自己的令牌，角色有 viewer（只读）、operator（运维）和 admin（管理员）：",
-  unit_s: "秒", unit_min: "分", unit_h: "小时", unit_d: "天", no_end: "长期有效", unlimited: "不限", at_a_time: "并发 {n}",
+  unit_s: "秒", unit_min: "分", unit_h: "小时", unit_d: "天", no_end: "长期有效", never_passes: "无限期", unlimited: "不限", at_a_time: "并发 {n}",
   ready: "网关就绪", not_ready: "未就绪", draining: "正在排空", broker_reachable: "Broker 可达", broker_not_reachable: "Broker 不可达", memory_full: "内存已满",
   live_changes: "临时变更 {n} 项", without_end: "（其中 {n} 项长期有效）", no_live_changes: "无临时变更", quotas_of: "{date} 的配额", no_quotas: "未发布配额", rules_rev: "修订号 {n}",
   received: "收到", passed: "通过", waiting: "等待中", refused: "拒绝", rates_are: "速率为十秒均值。", added_p99: "附加延迟 p99", loop_lag: "循环延迟", memory: "网关内存", limit: "限额",
