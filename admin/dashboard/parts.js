@@ -207,4 +207,4 @@ export const stateWord = ({ state, unrefused_because: because }) => t(`account_$
 export const waitText = ({ account, waiting, wait_ms: wait }) => (account.state !== "waiting" && !account.last_waits_seconds ? f.milliseconds(wait) : account.last_waits_seconds === null ? t("never_passes") : f.duration(account.last_waits_seconds));
 
 /** Where a limit comes from, in a word. */
-export const originText = (origin) => (origin ? t(`origin_${origin.replace("+", "_")}`) : "–");
+export const originText = (origin) => (origin ? t(`origin_${origin.replace(/[+-]/, "_")}`) : "–");

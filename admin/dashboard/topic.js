@@ -24,6 +24,7 @@ export function setBy(level, quotas) {
   const own = level.rule_limit ? t("rule_says", { limit: f.limitText(level.rule_limit) }) : "";
   if (level.origin === "override" || level.by)
     return [t("set_live", { by: level.by || "?", at: f.moment(level.at), rule }) + own, level.reason && `“${level.reason}”`, level.expires ? t("holds_until", { at: f.moment(level.expires), time: f.until(level.expires) }) : t("until_taken_back")].filter(Boolean);
+  if (level.origin === "quota-shadow") return [t("set_tried", { rule })];
   if (level.origin.startsWith("quota"))
     return [t("set_quota", { rule, date: quotas?.date || f.moment(quotas?.computed_at) }) + own, quotas?.by && t("published_by", { by: quotas.by, at: f.moment(quotas.at) }), level.origin === "quota+hour" && t("raised_this_hour")].filter(Boolean);
   return [level.origin === "file" ? t("set_file", { rule }) : t("set_default", { rule })];

@@ -140,6 +140,13 @@ test("an_alarm_of_a_clients_limit_is_about_that_client", async () => {
   same([topic.client, topic.level], ["10.0.0.2", "bad"], "of the topic's own limit");
 });
 
+test("a_quota_that_is_tried_is_not_told_as_the_published_one", async () => {
+  const { levelCard } = await load("topic");
+  const level = { operation: "produce", per: "topic", thing: "orders", origin: "quota-shadow", rule: "std", place: "", limit: { messages: "5/s" }, mode: "shadow", action: "reject", by: "", at: null, reason: "", expires: null, rule_limit: null };
+  const found = text(levelCard(level, "rocketmq", { date: "2026-11-20", by: "night", at: "2026-11-21T01:00:00Z" }));
+  check(found.includes("quota, tried") && !/2026-11-20|night|origin_/.test(found), found);
+});
+
 // ---- the change of a limit -----------------------------------------------------------------------------------------------
 
 /** A gateway with one limit, `key` = {override, tag}, and the editor of it; `history`: of changes before. */

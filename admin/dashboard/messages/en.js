@@ -30,7 +30,7 @@ export default {
   live_now: "Live changes in force", what: "What", by: "By", reason: "Reason", ends: "Ends", ends_in: "ends in {time}", changes_marked: "change", change_effect: "▾ {at} {by}: {why} · before → after: limit {limit} · received {received} · passed {passed} · refused {refused}",
   outdated: "The gateway was upgraded: this page is of the version before.", reload_page: "Load it again", missing_workers: "Not in the latest sum: worker {workers}, which has not answered.", missing_gateways: "This is {gateway} alone. The fleet {fleet} has {n} more; their sum is on the overview.", fleet_sum: "Fleet {name}", sum: "Sum", fleet_lacking: "Not in the sum: gateways that have told nothing for 5 s: {n}{who}.", fleet_away: "Redis does not answer: what the other gateways do is not known.",
   chart_spoken: "{label}: now {received} come, {passed} pass, {refused} are refused. At most {peak} came. Changes in this time: {marks}.",
-  origin_override: "live", origin_file: "file", origin_quota: "quota", origin_quota_hour: "quota, this hour", origin_default: "default",
+  origin_override: "live", origin_file: "file", origin_quota: "quota", origin_quota_hour: "quota, this hour", origin_quota_shadow: "quota, tried", origin_default: "default",
   // topics
   search: "Search", search_hint: "part of a name", topics_all: "{n} topics", topics_found: "{n} of {all} topics", none_found: "No topic has this in its name.",
   last_limited: "Last limited", spooled: "Of these on disk", mode: "Mode", origin: "Origin", edit: "Edit",
@@ -41,7 +41,7 @@ export default {
   per_topic: "for this topic", per_rule: "for all topics of the rule together", per_client: "for the client", per_user: "for the user", per_group: "for the group", per_listener: "for the listener",
   per_vhost: "for the virtual host", per_exchange: "for the exchange", per_namespace: "for the namespace", per_queue: "for the queue", per_connection: "for the connection",
   rule_named: "rule {rule}{place}", rule_says: ", which says {limit}", set_live: "Changed live by {by} at {at}, over {rule}", holds_until: "until {at}, {time} from now",
-  set_quota: "Learned quota of {date}, over {rule}", published_by: "published by {by} at {at}", raised_this_hour: "raised for this hour by the last hour’s demand",
+  set_tried: "Learned quota that is tried beside the limit in force, over {rule}", set_quota: "Learned quota of {date}, over {rule}", published_by: "published by {by} at {at}", raised_this_hour: "raised for this hour by the last hour’s demand",
   set_file: "From {rule}, which names it", set_default: "From {rule}, as for all that it matches",
   action_shadow: "Nothing is refused: it is only counted.", action_consume: "Deliveries wait for their turn.", action_reject_amqp: "Messages over it are nacked; on a channel without confirms they wait.",
   action_reject_rocketmq: "Messages over it are refused with code {code}.",
