@@ -220,7 +220,8 @@ export function editor(item, path, { open, current, refresh }) {
   }
 
   function undo() {
-    const { before, after } = job.done; // what the screen reads meanwhile may be another's
+    const { after } = job.done; // what the screen reads meanwhile may be another's
+    const before = lasting(job.done.before);
     return change(async (etag) => {
       etag ||= await etagOf(after);
       const saved = before ? await ask("PUT", to(), { body: { ...restored(before), reason: before.reason || t("reason_undo") }, etag }) : await ask("DELETE", path, { etag, reason: t("reason_undo") });
@@ -319,7 +320,8 @@ export function editor(item, path, { open, current, refresh }) {
   }
 
   function doneView() {
-    const { before, after, undone, unknown } = job.done;
+    const { after, undone, unknown } = job.done;
+    const before = lasting(job.done.before);
     return h("div", { class: `notice done ${undone ? "" : "good"}`, key: "done", role: "status" },
       h("p", null, undone ? t("undone") : after ? [t("in_force", { limit: limitOf(after) }), " · ", given(after.by), " · ", after.expires ? t("ends_in", { time: f.until(after.expires) }) : t("no_end")] : t("taken_back")),
       !undone && !unknown && button(before ? t("undo_to", { limit: limitOf(before) }) : t("undo_rule"), undo, { id: "undo", disabled: job.busy }), h("a", { href: "/changes" }, t("see_history")));

@@ -12,12 +12,14 @@ const STREAM = "/dashboard/stream.js";
 let worker = null; // of all tabs of this browser that have the same version of the gateway: stream.js
 let version = null; // of this worker
 let listening = false; // or about to
+let heardAt = null; // ms; the last snapshot
 let retry = 0;
 let silence = 0;
 let sleep = 0;
 
 function onSnapshot(text) {
   listen();
+  heardAt = Date.now();
   const snapshot = JSON.parse(text);
   if (state.boot && state.boot !== snapshot.boot) state.ring.length = 0;
   state.over = new Map(snapshot.over.filter((each) => each.topic).map((each) => [topicKey(each), { ...each, since: new Date(each.since * 1000).toISOString() }]));
@@ -32,7 +34,7 @@ function onSnapshot(text) {
 }
 
 function lost() {
-  if (state.link !== "lost") set({ link: "lost", lostAt: Date.now() });
+  if (state.link !== "lost") set({ link: "lost", lostAt: heardAt ?? Date.now() });
 }
 
 async function again() {
@@ -111,6 +113,7 @@ export function start() {
 
 export function stop() {
   close();
+  heardAt = null;
   state.ring.length = 0;
   state.over = new Map();
   state.busyAt = new Map();

@@ -7,7 +7,7 @@ export const state = {
   session: undefined, // {name, role, expires, gateway, version, page}; null: signed out; undefined: not known yet
   notice: null, // why one was signed out
   link: "connecting", // the stream: connecting, live, lost
-  lostAt: null, // ms
+  lostAt: null, // ms, by this browser's clock: when the last snapshot came
   snapshot: null, // the last one of the stream
   ring: [], // the last 60 snapshots' rates, for the small charts
   busyAt: new Map(), // listener -> ms: when its broker last said that it is busy

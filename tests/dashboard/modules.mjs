@@ -290,6 +290,31 @@ test("what_lasts_longer_is_not_lost_without_a_word", async () => {
   }
 });
 
+test("an_undo_to_what_has_ended_meanwhile_takes_back", async () => {
+  const anas = changedBy("ana", "500/s");
+  const history = [{ changes: [{ target: "limits/rocketmq/orders", before: changedBy("bob", "50/s", { expires: ahead(15) }), after: anas }] }];
+  const { edit, written } = await editing({ key: { override: anas, tag: "1" }, history });
+  await edit.seen(anas);
+  same(text(byId(edit.view(), "undo")), "Undo: back to 50/s");
+  const now = Date.now;
+  Date.now = () => now() + 16 * 60_000;
+  same(text(byId(edit.view(), "undo")), "Undo: the rule holds again");
+  byId(edit.view(), "undo").props.onclick();
+  await until(() => text(edit.view()).includes("Undone"));
+  same(written().map(({ method }) => method), ["DELETE"], "written");
+});
+
+test("an_end_is_judged_by_the_gateways_clock", async () => {
+  const state = await signedIn();
+  const { lasting } = await load("edit");
+  const change = { messages: "50/s", expires: ahead(30) };
+  const now = Date.now;
+  Date.now = () => now() + 60 * 60_000;
+  same(lasting(change), null, "a browser an hour ahead, which is right");
+  state.skew = -60 * 60_000;
+  same(lasting(change), change, "a browser an hour ahead of its gateway");
+});
+
 test("a_topic_that_was_seen_is_changed_by_its_very_name", async () => {
   for (const [now, query] of [[{ topic: "orders" }, "literal=1"], [null, ""]]) {
     const { edit, asked, written } = await editing({ key: { override: changedBy("ana", "500/s"), tag: "1" }, open: true, data: { now } });
