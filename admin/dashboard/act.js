@@ -48,7 +48,7 @@ const hash = (text) => [...text].reduce((sum, char) => (Math.imul(sum, 31) + cha
 /** Actions on a client of a topic. `current()`: {now, refresh}, what the screen knows. view() draws questions and what was done. */
 export function culpritActions(item, current) {
   const question = confirmation();
-  let done = null; // {path, etag, body, text}: a change just made; body: what was before
+  let done = null; // {path, etag, before, expires, text}: a change just made
   let error = null;
 
   function limit(client) {
@@ -116,9 +116,8 @@ export function culpritActions(item, current) {
       run: async (reason) => {
         const [method, path, body] = request(reason);
         const { before } = (await ask(method, `${path}?dry_run=1&force=1`, { body })).body.changes[0];
-        const { etag } = await ask(method, `${path}?force=1`, { body });
-        const back = lasting(before) ? { ...(before.rule || restored(before)), expires: before.expires, reason: before.reason || t("reason_undo") } : undefined;
-        done = { path, etag, body: back, text: t("act_done", { who: thing(), limit: form.messages }) };
+        const { etag, body: saved } = await ask(method, `${path}?force=1`, { body });
+        done = { path, etag, before, expires: (saved.live || saved.override)?.expires, text: t("act_done", { who: thing(), limit: form.messages }) };
         say(done.text);
         current().refresh();
       },
@@ -135,8 +134,10 @@ export function culpritActions(item, current) {
   }
 
   async function takeBack() {
+    const before = lasting(done.before);
+    const body = before ? { ...(before.rule || restored(before)), expires: before.expires, reason: before.reason || t("reason_undo") } : undefined;
     try {
-      await ask(done.body ? "PUT" : "DELETE", done.path, done);
+      await ask(before ? "PUT" : "DELETE", done.path, { etag: done.etag, body });
       done = null;
       error = null;
       say(t("taken_back"));
@@ -154,7 +155,7 @@ export function culpritActions(item, current) {
       ofMessages(item) && button(t("act_limit"), () => limit(client), { class: "small", "aria-label": `${t("act_limit")}: ${client}` }),
       button(t("act_close"), () => close(client), { class: "small", "aria-label": `${t("act_close")}: ${client}` })),
     view: () => [
-      done && h("div", { class: "notice done good", key: "acted", role: "status" }, h("p", null, given(done.text)), button(t("act_undo"), takeBack, { id: "act-undo" }), h("a", { href: "/changes" }, t("see_history"))),
+      lasting(done) && h("div", { class: "notice done good", key: "acted", role: "status" }, h("p", null, given(done.text), " · ", done.expires ? t("ends_in", { time: f.until(done.expires) }) : t("no_end")), button(t("act_undo"), takeBack, { id: "act-undo" }), h("a", { href: "/changes" }, t("see_history"))),
       problem(error),
       question.view(),
     ],

@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { button, buttons, dialog, field, given, input, problem } from "./parts.js";
-import { redraw } from "./store.js";
+import { redraw, set } from "./store.js";
 import { t } from "./text.js";
 
 /** A question of a screen. ask({title, text, action, reason, run(reason)}); view() draws it while it is open. */
@@ -16,16 +16,18 @@ export function confirmation() {
     requestAnimationFrame(() => back?.isConnected && back.focus());
   }
   async function run() {
-    open.busy = true;
-    open.error = null;
+    const [mine, at] = [open, location.pathname]; // it may be closed, another one opened, or the screen left before the answer comes
+    mine.busy = true;
+    mine.error = null;
     redraw();
     try {
-      await open.run(open.reason.trim());
-      close();
+      await mine.run(mine.reason.trim());
+      if (open === mine) close();
     } catch (error) {
-      open.error = error;
-      open.busy = false;
-      redraw();
+      mine.error = error;
+      mine.busy = false;
+      if (open === mine && location.pathname === at) redraw();
+      else set({ told: { text: t("question_failed", { what: mine.title, error: error.status ? error.message : t("unreachable") }), bad: true } });
     }
   }
   return {

@@ -255,6 +255,44 @@ test("each_client_on_each_topic_has_a_rule_of_its_own", async () => {
   check(names.every((each) => /^\/v1\/rules\/limit-[\w.-]{1,60}$/.test(each)), names.join(" "));
 });
 
+const submit = (view) => find(view, (node) => node.tag === "form")[0].props.onsubmit({ preventDefault: nothing });
+
+test("a_limit_of_a_client_is_told_until_it_ends", async () => {
+  const saved = { live: { expires: ahead(30) }, override: null };
+  const { act, asked } = await limiting({ protocol: "rocketmq", topic: "orders", operation: "produce" }, "10.0.0.9", {}, ({ query }) => (query.includes("dry_run") ? preview() : { body: saved, etag: "2" }));
+  submit(act.view());
+  await until(() => byId(act.view(), "act-undo"));
+  check(/In force: 50\/s for 10\.0\.0\.9\. \u00b7 ends in (30|29) min/.test(text(act.view())), text(act.view()));
+  const now = Date.now;
+  Date.now = () => now() + 31 * 60_000;
+  same(byId(act.view(), "act-undo"), undefined, "half an hour later");
+  check(asked.length > 1, "written");
+});
+
+test("what_fails_after_its_question_was_closed_is_told", async () => {
+  const state = await signedIn();
+  const { confirmation } = await load("confirm");
+  const question = confirmation();
+  const fails = [];
+  const run = () => new Promise((_, reject) => fails.push(() => reject(Object.assign(new Error("disk full"), { status: 507 }))));
+  question.ask({ title: "One?", action: "do it", run });
+  submit(question.view());
+  byText(question.view(), "Cancel").props.onclick();
+  question.ask({ title: "Another?", action: "do it", run });
+  fails[0]();
+  await until(() => state.told);
+  same(state.told, { text: "\u201cOne?\u201d failed: disk full", bad: true });
+  check(!text(question.view()).includes("disk full"), text(question.view()));
+  submit(question.view());
+  fails[1]();
+  await until(() => text(question.view()).includes("disk full"));
+  submit(question.view());
+  location.pathname = "/changes";
+  state.told = null;
+  fails[2]();
+  await until(() => state.told?.text.includes("Another?"));
+});
+
 test("a_topic_that_no_rule_can_name_alone_is_limited_everywhere", async () => {
   for (const topic of ["%2F/orders/jobs%5Beu%5D", "%2F/orders/a.%23", "%2F/orders/%FF%FE"]) {
     const { act, asked } = await limiting({ protocol: "amqp", topic, operation: "produce" }, "10.0.0.9");
