@@ -44,6 +44,15 @@ export async function ask(method, path, { body, etag, signal, reason } = {}) {
 
 export const get = async (path, more) => (await ask("GET", path, more)).body;
 
+/** Raises Problem where the gateway has not heard it, and the session lives on. */
+export async function endSession() {
+  try {
+    await ask("DELETE", "/v1/session");
+  } catch (error) {
+    if (error.status !== 401) throw error; // it was over already
+  }
+}
+
 /** Runs `task` now and each `seconds` (or what that function says) after it has ended, while the tab is looked at. stop() ends it. */
 export function poll(task, seconds) {
   let timer = 0;

@@ -1,6 +1,6 @@
 // The dashboard: who is signed in, which screen the address names, and the frame around it.
 
-import { ask, get, Problem } from "./api.js";
+import { ask, endSession, get, Problem } from "./api.js";
 import { h, patch } from "./dom.js";
 import { duration } from "./format.js";
 import * as live from "./live.js";
@@ -76,9 +76,10 @@ async function move(asked) {
 
 async function signOut() {
   try {
-    await ask("DELETE", "/v1/session");
+    await endSession();
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
+    return set({ told: { text: t("not_signed_out", { error: error.status ? error.message : t("unreachable") }), bad: true } });
   }
   live.stop();
   set({ session: null, notice: "signed_out" });

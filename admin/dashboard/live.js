@@ -42,7 +42,8 @@ async function again() {
   listening = true;
   if (!state.session) return;
   try {
-    const { page } = await get("/v1/session"); // the stream says nothing of why: this does
+    const { name, role, page } = await get("/v1/session"); // the stream says nothing of why: this does
+    if (name !== state.session.name || role !== state.session.role) return location.reload(); // another tab has signed in as somebody else
     if (page !== state.session.page) set({ outdated: true }); // after an upgrade; another tab has signed in
     if (listening) open();
   } catch (error) {

@@ -70,6 +70,41 @@ async function signedIn(role = "operator") {
   return store.state;
 }
 
+// ---- the session and the stream ------------------------------------------------------------------------------------------
+
+test("who_could_not_sign_out_is_told", async () => {
+  const { endSession } = await load("api");
+  for (const [status, raised] of [[204, false], [401, false], [429, true], [503, true]]) {
+    gateway(() => ({ status }));
+    same(await endSession().then(() => false, () => true), raised, status);
+  }
+});
+
+let port; // of the worker: there is one
+
+/** live.js with a stream that the case plays: heard("snapshot", text). `session`: what the gateway says of it now. */
+async function streaming(session) {
+  const state = await signedIn();
+  globalThis.SharedWorker = class { port = (port = { postMessage: nothing }); };
+  gateway(() => session());
+  const live = await load("live");
+  live.start();
+  return { state, live, heard: (what, data) => port.onmessage({ data: { what, data: data && JSON.stringify(data) } }) };
+}
+
+test("a_tab_whose_session_is_somebody_elses_is_loaded_anew", async () => {
+  let loaded = 0;
+  location.reload = () => (loaded += 1);
+  for (const [more, wanted] of [[{}, 0], [{ role: "viewer" }, 1], [{ name: "bob" }, 2]]) {
+    let asked = 0;
+    const { heard } = await streaming(() => ({ body: { name: "me", role: "operator", page: "p", version: "1", ...more, asked: (asked += 1) } }));
+    heard("end");
+    await until(() => asked);
+    await turn();
+    same(loaded, wanted, JSON.stringify(more));
+  }
+});
+
 // ---- numbers -------------------------------------------------------------------------------------------------------------
 
 test("numbers_are_not_rounded_to_what_they_are_not", async () => {

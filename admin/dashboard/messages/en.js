@@ -3,7 +3,7 @@ export default {
   // the frame
   overview: "Overview", topics: "Topics", connections: "Connections", brokers: "Brokers", changes: "Changes", quotas: "Quotas", configuration: "Configuration",
   screens: "Screens", skip: "Skip to content", menu: "Menu", language: "Language", theme: "Theme", light: "Light", dark: "Dark", auto: "As the system",
-  sign_out: "Sign out", signed_out: "You are signed out.", session_over: "The session is over. Sign in again.", link_over: "This link was used already, or is too old.", api_description: "API description",
+  sign_out: "Sign out", signed_out: "You are signed out.", not_signed_out: "You are still signed in. {error}", session_over: "The session is over. Sign in again.", link_over: "This link was used already, or is too old.", api_description: "API description",
   link_lost: "The connection to the gateway was lost {since} ago. What you see is old. Trying again …",
   role_viewer: "Viewer: may look", role_operator: "Operator: may change limits and close connections", role_admin: "Admin: may do everything",
   missing_title: "There is no such screen", to_overview: "To the overview", loading: "Loading …", nothing_here: "Nothing here.",

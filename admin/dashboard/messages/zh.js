@@ -2,7 +2,7 @@
 export default {
   overview: "总览", topics: "主题", connections: "连接", brokers: "Broker", changes: "变更", quotas: "配额", configuration: "配置",
   screens: "页面导航", skip: "跳到正文", menu: "菜单", language: "语言", theme: "主题外观", light: "浅色", dark: "深色", auto: "跟随系统",
-  sign_out: "退出登录", signed_out: "您已退出登录。", session_over: "会话已结束，请重新登录。", link_over: "此链接已使用过或已过期。", api_description: "API 说明",
+  sign_out: "退出登录", signed_out: "您已退出登录。", not_signed_out: "尚未退出登录。{error}", session_over: "会话已结束，请重新登录。", link_over: "此链接已使用过或已过期。", api_description: "API 说明",
   link_lost: "与网关的连接已断开 {since}，页面上的数据不是最新的。正在重连……",
   role_viewer: "只读：可以查看", role_operator: "运维：可以修改限流、关闭连接", role_admin: "管理员：拥有全部权限",
   missing_title: "没有这个页面", to_overview: "返回总览", loading: "加载中……", nothing_here: "暂无内容。",
