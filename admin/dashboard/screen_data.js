@@ -7,6 +7,8 @@ import { redraw, state } from "./store.js";
 const WRONG_MS = 30_000; // by so much a browser's clock is wrong, and not the answer late
 const AGAIN = 5; // points of a series that are asked for once more: a mark may be written down after the point of its time was read
 
+const MOST_BARE = 3; // answers: a gateway that has begun anew has its first point by then
+
 /** Runs `read(signal)` now and each `seconds` (or what that function says), until stop(). The page is busy until the first has ended. */
 export function refresh(data, read, seconds) {
   let first = true;
@@ -71,7 +73,8 @@ export async function readTopic({ protocol, topic, operation }, data, signal) {
 /** A series with the points of `more`, of later; `most` points at most. null: they do not fit together. */
 export function longer(series, more, most) {
   if (!more.known) return more;
-  if (!more.end) return { ...series, missing: more.missing };
+  const bare = (series.bare || 0) + 1; // answers without a point, though points are asked for once more
+  if (!more.end) return bare > MOST_BARE ? null : { ...series, missing: more.missing, bare }; // it has just begun; or its clock was set back
   const before = (more.start - series.start) / more.step; // points that are older than those of `more`
   if (before < 0 || before % 1) return null; // the clock was set back, or a gateway that has begun anew counts its ten seconds otherwise
   const drop = Math.max(0, before + more.points.received.length - most);

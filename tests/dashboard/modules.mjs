@@ -105,6 +105,17 @@ test("a_tab_whose_session_is_somebody_elses_is_loaded_anew", async () => {
   }
 });
 
+test("a_chart_does_not_stand_still_after_the_clock_was_set_back", async () => {
+  const { longer } = await load("screen_data");
+  const series = (start, received) => ({ known: true, step: 1, start, end: received.length ? start + received.length - 1 : 0, points: { received }, marks: [], missing: [] });
+  let now = series(1000, [5, 5, 5]);
+  for (let at = 0; at < 3; at += 1) now = longer(now, series(0, []), 900);
+  same(now.points.received, [5, 5, 5], "a gateway that has begun anew");
+  same(longer(now, series(0, []), 900), null, "all is read anew");
+  now = longer(longer(now, series(1003, [6]), 900), series(0, []), 900);
+  same([now.end, now.points.received], [1003, [5, 5, 5, 6]], "joined again");
+});
+
 // ---- numbers -------------------------------------------------------------------------------------------------------------
 
 test("numbers_are_not_rounded_to_what_they_are_not", async () => {
