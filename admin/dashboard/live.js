@@ -106,10 +106,16 @@ function close() {
   worker?.postMessage("close");
 }
 
+/** What is known grows old from now on: it is not taken for live. */
+function rest() {
+  close();
+  set({ link: "connecting" });
+}
+
 export function start() {
   stop();
   open();
-  if (document.hidden) sleep = setTimeout(close, SLEEP_AFTER_MS); // a tab that was opened in the background
+  if (document.hidden) sleep = setTimeout(rest, SLEEP_AFTER_MS); // a tab that was opened in the background
 }
 
 export function stop() {
@@ -124,7 +130,7 @@ export function stop() {
 
 document.addEventListener("visibilitychange", () => {
   clearTimeout(sleep);
-  if (document.hidden) sleep = setTimeout(close, SLEEP_AFTER_MS);
+  if (document.hidden) sleep = setTimeout(rest, SLEEP_AFTER_MS);
   else if (!listening && state.session) again();
 });
 addEventListener("pagehide", () => listening && close());

@@ -6,7 +6,7 @@ import * as f from "./format.js";
 import { accountText, address, badge, bar, csvButton, culprit, figure, figures, given, head, originText, quiet, refusedShare, section, spark, table, topicAnchor, waitText } from "./parts.js";
 import { limitPath, ofMessages, topicLink, topicOf } from "./router.js";
 import { points } from "./screen_data.js";
-import { liveTopic, may, state, topicKey } from "./store.js";
+import { may, state, topicIn, topicKey } from "./store.js";
 import { t } from "./text.js";
 
 const BUSY_MS = 30_000; // a broker counts as busy for so long after it last said so; the numbers are since the start
@@ -31,7 +31,7 @@ export function alarms(snapshot) {
   }
   for (const over of snapshot.over) {
     const item = over.topic ? { protocol: over.protocol, topic: over.topic, operation: over.operation } : null;
-    const now = item && over.per === "topic" && liveTopic(item); // a client's limit has its own rate, and its own client
+    const now = item && over.per === "topic" && topicIn(snapshot, item); // a client's limit has its own rate, and its own client
     const rate = now ? now.received_per_second : over.rate;
     const share = now ? refusedShare(now) : null;
     const does = now && accountText(now);

@@ -44,7 +44,10 @@ const RANKS = { nobody: 0, viewer: 1, operator: 2, admin: 3 };
 /** Whether the API would let this user do what needs `role`. */
 export const may = (role) => RANKS[state.session?.role ?? "nobody"] >= RANKS[role];
 
-/** What the last snapshot says of a topic; undefined: it is not among those with most trouble. */
-export const liveTopic = (item) => state.snapshot?.topics.find((each) => each.topic === item.topic && each.protocol === item.protocol && each.operation === item.operation);
+/** What a snapshot says of a topic; undefined: it is not among those with most trouble. */
+export const topicIn = (snapshot, item) => snapshot?.topics.find((each) => each.topic === item.topic && each.protocol === item.protocol && each.operation === item.operation);
+
+/** The same of the last snapshot, while that is of now. */
+export const liveTopic = (item) => (state.link === "live" ? topicIn(state.snapshot, item) : undefined);
 
 export const topicKey = (item) => `${item.protocol} ${item.operation || "produce"} ${item.topic}`;

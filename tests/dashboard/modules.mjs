@@ -105,6 +105,34 @@ test("a_tab_whose_session_is_somebody_elses_is_loaded_anew", async () => {
   }
 });
 
+test("what_a_tab_knew_before_it_slept_is_not_live", async () => {
+  const heard = {};
+  document.addEventListener = (event, listener) => (heard[event] = listener);
+  const timers = [];
+  const later = globalThis.setTimeout;
+  globalThis.setTimeout = (run, after) => (after === 60_000 ? timers.push(run) : later(run, after));
+  let away = false;
+  const tab = await streaming(() => {
+    if (away) throw new TypeError("network");
+    return { body: { name: "me", role: "operator", page: "p", version: "1" } };
+  });
+  const { liveTopic } = await load("store");
+  tab.heard("snapshot", snapshotOf({ topics: [topicOf()] }));
+  same(liveTopic(topicOf())?.received_per_second, 5000, "while it is looked at");
+  document.hidden = true;
+  heard.visibilitychange();
+  timers.pop()();
+  const slept = Date.now();
+  const now = Date.now;
+  Date.now = () => now() + 9 * 3_600_000;
+  document.hidden = false;
+  away = true;
+  same(liveTopic(topicOf()), undefined, "nine hours later");
+  heard.visibilitychange();
+  await until(() => tab.state.link === "lost");
+  check(tab.state.lostAt <= slept, "lost since the last snapshot");
+});
+
 test("a_chart_does_not_stand_still_after_the_clock_was_set_back", async () => {
   const { longer } = await load("screen_data");
   const series = (start, received) => ({ known: true, step: 1, start, end: received.length ? start + received.length - 1 : 0, points: { received }, marks: [], missing: [] });
