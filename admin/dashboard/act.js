@@ -95,6 +95,7 @@ export function culpritActions(item, current) {
     function wouldStop() {
       const some = clients.filter((each) => each[form.who] === thing());
       const all = some.reduce((sum, each) => sum + each.received_per_second, 0);
+      if (form.where === "all") return null; // of what it sends to other topics nothing is known here
       const part = Math.max(0, 1 - perSecond(form.messages) / all);
       const line = (rate) => `${f.rate(part * rate)} / ${f.rate(rate)}`;
       return part >= 0 && all > 0 && t("act_would", { all: line(all), clients: some.map((each) => `${each.client} ${line(each.received_per_second)}`).join(", ") });
@@ -155,7 +156,7 @@ export function culpritActions(item, current) {
       ofMessages(item) && button(t("act_limit"), () => limit(client), { class: "small", "aria-label": `${t("act_limit")}: ${client}` }),
       button(t("act_close"), () => close(client), { class: "small", "aria-label": `${t("act_close")}: ${client}` })),
     view: () => [
-      lasting(done) && h("div", { class: "notice done good", key: "acted", role: "status" }, h("p", null, given(done.text), " · ", done.expires ? t("ends_in", { time: f.until(done.expires) }) : t("no_end")), button(t("act_undo"), takeBack, { id: "act-undo" }), h("a", { href: "/changes" }, t("see_history"))),
+      lasting(done) && h("div", { class: "notice done good", key: "acted", role: "status" }, h("p", null, given(done.text), " · ", done.expires ? t("ends_in", { time: f.until(done.expires) }) : t("no_end")), button(lasting(done.before) ? t("undo_to", { limit: f.limitText(done.before.rule?.limit || done.before) }) : t("act_undo"), takeBack, { id: "act-undo" }), h("a", { href: "/changes" }, t("see_history"))),
       problem(error),
       question.view(),
     ],

@@ -104,7 +104,7 @@ export default function myTopic({ protocol, topic }) {
         section("why", t("why_this_limit"), null, published().map((each) => levelCard(each, protocol, data.quotas)), data.body && !published().length && quiet(t("no_limit"))),
         section("clients", t("refused_by_client"), null, clientsTable()),
         library(),
-        section("do", t("what_to_do"), null, h("p", null, t("nothing_broken")), h("ol", null, steps()), h("p", null, t("whom_to_ask", { gateway: state.session.gateway }))),
+        section("do", t("what_to_do"), null, now?.account?.state === "refused" && h("p", null, t("nothing_broken")), h("ol", null, steps()), h("p", null, t("whom_to_ask", { gateway: state.session.gateway }))),
       ];
     },
   };

@@ -6,7 +6,7 @@ const [, , folder, name] = argv;
 const nothing = () => {};
 
 Object.assign(globalThis, {
-  document: { documentElement: { lang: "en", dataset: {} }, hidden: false, addEventListener: nothing, getElementById: () => ({ focus: nothing, style: {} }), createElement: () => ({ style: {} }), head: { append: nothing }, activeElement: null },
+  document: { documentElement: { lang: "en", dataset: {} }, hidden: false, addEventListener: nothing, removeEventListener: nothing, getElementById: () => ({ focus: nothing, style: {} }), createElement: () => ({ style: {} }), head: { append: nothing }, activeElement: null },
   location: { pathname: "/", search: "", origin: "http://gateway", href: "http://gateway/" },
   history: { replaceState: nothing, pushState: nothing },
   addEventListener: nothing,
@@ -341,6 +341,33 @@ test("a_limit_of_a_client_is_told_until_it_ends", async () => {
   Date.now = () => now() + 31 * 60_000;
   same(byId(act.view(), "act-undo"), undefined, "half an hour later");
   check(asked.length > 1, "written");
+});
+
+test("what_a_limit_stops_is_told_of_this_topic_alone", async () => {
+  const { act, choose } = await limiting({ protocol: "rocketmq", topic: "orders", operation: "produce" }, "10.0.0.9");
+  check(text(act.view()).includes("it stops so much of what comes"), "on this topic");
+  await choose("act-where", "all");
+  check(!text(act.view()).includes("it stops so much"), "everywhere");
+});
+
+test("the_undo_of_a_clients_limit_says_what_it_gives_back", async () => {
+  for (const before of [null, { rule: { limit: { messages: "7/s" } }, expires: null }, { messages: "7/s", expires: null }]) {
+    const { act } = await limiting({ protocol: "rocketmq", topic: "orders", operation: "produce" }, "10.0.0.9", {}, () => ({ body: { changes: [{ before }], remarks: [] }, etag: "1" }));
+    submit(act.view());
+    same(text(await until(() => byId(act.view(), "act-undo"))), before ? "Undo: back to 7/s" : "Undo: take it back");
+  }
+});
+
+test("the_team_is_told_that_nothing_is_broken_only_when_it_is_refused", async () => {
+  await signedIn();
+  const { default: myTopic } = await load("my_topic");
+  for (const state of ["within", "refused"]) {
+    gateway(({ path }) => ({ body: path === "/v1/topics" ? { items: [topicOf({ account: { ...within, state } })] } : path === "/v1/clients" ? { items: [] } : path === "/v1/quotas/status" ? { published: null } : path === "/v1/series" ? { points: {}, marks: [], missing: [] } : { levels: [] } }));
+    const screen = myTopic({ protocol: "rocketmq", topic: "orders" });
+    await until(() => /within its limit|limited now/.test(text(screen.view())));
+    same(text(screen.view()).includes("Nothing is broken"), state === "refused", state);
+    screen.leave();
+  }
 });
 
 test("what_fails_after_its_question_was_closed_is_told", async () => {
