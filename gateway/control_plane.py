@@ -299,10 +299,12 @@ class ControlPlane:
         moving = live_snapshot.joined([await result_cooperatively(source.moving()) for source in self.topic_sources()])
         topics = await self.topics(live_snapshot.worst(moving))
         await trio.lowlevel.checkpoint()
+        over = self.view("over")
         return {
             **live_snapshot.assembled(self.status(), moving, topics),
             "listeners": glance.in_short(self.listeners()),
-            "over": glance.over_limits(self.view("over")),
+            "over": glance.over_limits(over),
+            "over_total": len(over),
             "overhead_ms": self.recent_overhead.look(self.view("overhead"), time.monotonic()),
         }
 

@@ -127,7 +127,12 @@ export function culpritActions(item, current) {
   }
 
   async function close(client) {
-    const found = (await get(`/v1/connections?q=${encodeURIComponent(client)}&limit=500`)).items.filter((each) => f.host(each.client).replace(/[[\]]/g, "") === client);
+    const found = [];
+    for (let next = ""; next !== null; ) { // all pages: those of 10.0.0.12 are found for 10.0.0.1, too
+      const page = await get(`/v1/connections?q=${encodeURIComponent(client)}&limit=500${next && `&cursor=${encodeURIComponent(next)}`}`);
+      found.push(...page.items.filter((each) => f.host(each.client).replace(/[[\]]/g, "") === client));
+      next = page.next ?? null;
+    }
     question.ask({ title: t("act_close_title", { n: found.length, client }), text: t("close_text") + (found.some((each) => each.held_messages) ? t("close_waiting") : ""), action: t("close"), danger: true, run: async (reason) => {
       for (const each of found) await ask("DELETE", `/v1/connections/${each.id}`, { reason }).catch((fault) => { if (fault.status !== 404) throw fault; });
       say(t("closed"));

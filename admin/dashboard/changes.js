@@ -10,6 +10,8 @@ import { refresh } from "./screen_data.js";
 import { may, redraw } from "./store.js";
 import { t } from "./text.js";
 
+const MOST = 500; // entries; a page of the API
+
 const target = (name) => {
   const item = topicOf(name);
   return item ? topicAnchor(item) : h("code", null, given(name));
@@ -72,8 +74,8 @@ export default function changes({ revision }, query) {
       problem(data.fault || data.error),
       !data.items && !data.error && quiet(t("loading"), "wait"),
       data.items && (data.items.length ? h("ol", { class: "plain changes", key: "list" }, data.items.map(entryView)) : quiet(by.q ? t("none_found_changes") : t("no_changes"), "none")),
-      data.next && button(t("older"), () => {
-        most = Math.min(500, most + 100);
+      data.next && most < MOST && button(t("older"), () => {
+        most = Math.min(MOST, most + 100);
         lists.now();
       }),
       question.view(),

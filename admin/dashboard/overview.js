@@ -9,6 +9,7 @@ import { points } from "./screen_data.js";
 import { may, state, topicIn, topicKey } from "./store.js";
 import { t } from "./text.js";
 
+const SHOWN = 8; // alarms
 const BUSY_MS = 30_000; // a broker counts as busy for so long after it last said so; the numbers are since the start
 
 /** That a limit which is over was changed live already, by whom and until when: so nobody does it again. */
@@ -169,7 +170,7 @@ export default function overview() {
         numbers(snapshot),
         fleetSum(snapshot.fleet),
         h("section", { "aria-labelledby": "alarms-title" }, h("h2", { id: "alarms-title", class: list.length ? "" : "unseen" }, t("alarms")),
-          list.length ? h("ul", { class: "alarms" }, list.slice(0, 8).map(alarmLine), list.length > 8 && h("li", { key: "more", class: "quiet" }, t("and_more", { n: list.length - 8 }))) : h("p", { class: "calm" }, t("all_calm"))),
+          list.length ? h("ul", { class: "alarms" }, list.slice(0, SHOWN).map(alarmLine), list.length > SHOWN && h("li", { key: "more", class: "quiet" }, h("a", { href: "/topics" }, t("and_more", { n: f.count(list.length - SHOWN + Math.max(0, snapshot.over_total - snapshot.over.length || 0)) })))) : h("p", { class: "calm" }, t("all_calm"))),
         section("worst", t("worst_now"), [h("a", { href: "/topics" }, t("all_topics", { n: f.count(snapshot.topics_known) })), csvButton("/v1/topics?sort=refused")], worstNow(snapshot)),
         traffic(data, charts, t("traffic"), { limit: false }),
         live.length > 0 && section("live", t("live_now"), null, table(t("live_now"), "what:wide limit:number by reason ends:number", live.map((each) => {

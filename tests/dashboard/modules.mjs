@@ -200,6 +200,17 @@ const overOf = (more) => ({ per: "topic", thing: "orders", rule: "std", operatio
 const topicOf = (more) => ({ protocol: "rocketmq", topic: "orders", operation: "produce", received_per_second: 5000, forwarded_per_second: 2000, refused_per_second: 3000, waiting: 0, limit: { messages: "2000/s" }, account: within, ...more });
 const snapshotOf = (more) => ({ boot: "b", ready: true, listeners: [], over: [], topics: [], rates: {}, totals: {}, warnings: [], revision: 1, live_changes: { total: 0, without_end: 0, items: [] }, quotas: null, connections: 0, topics_known: 0, ...more });
 
+test("alarms_that_are_not_shown_are_counted", async () => {
+  const state = await signedIn();
+  const { default: overview } = await load("overview");
+  gateway(() => ({ body: {} }));
+  const over = Array.from({ length: 50 }, (_, at) => overOf({ thing: `t${at}`, topic: `t${at}` }));
+  state.snapshot = snapshotOf({ over, over_total: 3000 });
+  check(text(overview().view()).includes("and 2,992 more"), "of all that are over");
+  state.snapshot = snapshotOf({ over });
+  check(text(overview().view()).includes("and 42 more"), "of a gateway that does not tell");
+});
+
 test("an_alarm_of_a_clients_limit_is_about_that_client", async () => {
   const state = await signedIn();
   const { alarms } = await load("overview");
@@ -368,6 +379,17 @@ test("the_team_is_told_that_nothing_is_broken_only_when_it_is_refused", async ()
     same(text(screen.view()).includes("Nothing is broken"), state === "refused", state);
     screen.leave();
   }
+});
+
+test("all_connections_of_a_client_are_found", async () => {
+  const { act } = await limiting({ protocol: "rocketmq", topic: "orders", operation: "produce" }, "10.0.0.1", {}, ({ path, query }) => {
+    if (path !== "/v1/connections") return preview();
+    const second = query.includes("cursor=2");
+    return { body: { items: [{ id: second ? 2 : 1, client: second ? "10.0.0.1:5000" : "10.0.0.12:5000" }], next: second ? null : "2" } };
+  });
+  byText(act.view(), "Cancel").props.onclick();
+  byText(act.ways("10.0.0.1"), "close its connections").props.onclick();
+  await until(() => text(act.view()).includes("Close 1 connections of 10.0.0.1?"));
 });
 
 test("what_fails_after_its_question_was_closed_is_told", async () => {

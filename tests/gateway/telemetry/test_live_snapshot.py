@@ -58,6 +58,7 @@ async def test_the_worst_topics_come_first_and_idle_ones_are_left_out(standalone
     assert (found["rates"]["received_per_second"], found["rates"]["refused_per_second"]) == (605.0, 50.0)
     assert (found["name"], found["connections"], found["ready"]) == ("one", 0, False)
     assert found["memory"].full is False
+    assert (found["over"], found["over_total"]) == ([], 0)
 
 
 async def test_many_topics_are_summed_in_slices_and_only_the_worst_described(
