@@ -1,6 +1,6 @@
 """What the admin API adds to each snapshot of `GET /v1/stream`: live changes in force, quotas, and the limits of the topics shown.
 
-Live changes are counted when the revision is another one; limits are looked up once for each topic, until the rules change.
+Live changes are counted when the revision is another one, or one has ended; limits are looked up once for each topic, until the rules change.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class Glance:
         self._gateway = gateway
         self._store = store
         self._revision = -1
+        self._held: RuleSet | None = None  # when the changes were counted: what ends makes others
         self._changes: JSONObject = {}
         self._rules: RuleSet | None = None
         self._limits: dict[tuple[str, str, str], Effective | None] = {}
@@ -48,8 +49,9 @@ class Glance:
         return self._limits[place]
 
     def _of_state(self) -> JSONObject:
-        if self._store.revision != self._revision:
-            self._revision = self._store.revision
+        rules = self._store.rules()
+        if self._store.revision != self._revision or rules is not self._held:
+            self._revision, self._held = self._store.revision, rules
             self._changes = summary(self._store)
         return self._changes
 
@@ -58,18 +60,23 @@ class Glance:
 
 
 def summary(store: Store) -> JSONObject:
-    """Live changes: how many, how many without an end, those that end next first and then the latest; and the quotas in force."""
+    """Live changes that hold: how many, how many without an end, those that end next first and then the latest; and the quotas in force.
+
+    What has ended may still be in the state, where that could not be written or the clock was set.
+    """
     state = store.state
     found = [*state.keys.items(), *state.levels.items(), *((rule_target(name), change) for name, change in state.rules.items())]
     changes: list[JSONObject] = [
         {"target": target, "by": each.by, "at": each.at, "reason": each.reason, "expires": each.expires, "messages": each.messages,
          "bytes": each.bytes}
         for target, each in found
+        if store.override(target) is not None
     ]  # fmt: skip
     changes += [
         {"target": f"{LIVE_RULES}{name}", "by": rule.by, "at": rule.at, "reason": rule.reason, "expires": rule.expires, "messages": None,
          "bytes": None}
         for name, rule in state.live_rules.items()
+        if store.live_rule(name) is not None
     ]  # fmt: skip
     ending = sorted((each for each in changes if each["expires"]), key=lambda each: str(each["expires"]))
     lasting = sorted((each for each in changes if not each["expires"]), key=lambda each: str(each["at"]), reverse=True)

@@ -61,6 +61,20 @@ async def test_a_change_shows_in_the_next_snapshot(api: Control) -> None:
     assert found["topics"][0]["used"] == 0.5
 
 
+async def test_a_change_that_has_ended_is_not_counted(api: Control) -> None:
+    """Though it is in the state, as where the folder cannot be written."""
+    await change(api, "/v1/limits/rocketmq/orders", {"messages": "5/s", "expires": "30min"})
+    await change(api, "/v1/rules/mine", {"match": {"topic": "orders"}, "limit": {"messages": "5/s"}, "expires": "30min"})
+    await change(api, "/v1/limits/rocketmq/others", {"messages": "5/s", "expires": "2h"})
+    shown = glance.Glance(api.gateway, api.store)
+    assert (await shown.added_to({}, 0))["live_changes"]["total"] == 3
+    api.clock.now += 3600
+    api.store.lapse()
+    found = (await shown.added_to({}, 0))["live_changes"]
+    assert [each["target"] for each in found["items"]] == ["limits/rocketmq/others"]
+    assert (found["total"], found["next_end"]) == (1, "2026-11-18T13:06:40.000Z")
+
+
 async def test_what_is_shown_of_changes_is_bounded(api: Control, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(glance, "MOST_CHANGES", 3)
     for number in range(5):
