@@ -271,7 +271,7 @@ export function editor(item, path, { open, current, refresh }) {
 
   function formView() {
     const since = !job.touched.has("reason") && !form.reason && state.over.get(topicKey(item))?.since;
-    if (since) form.reason = t("reason_over", { since: f.moment(since) });
+    if (since) form.reason = t("reason_over", { since: `${since.slice(0, 16).replace("T", " ")}Z` }); // UTC: the history has readers elsewhere
     return h(
       "form",
       { class: "card edit", "aria-busy": job.reading ? "true" : null, onsubmit: apply, novalidate: true, key: "form", "aria-labelledby": "edit-title" },

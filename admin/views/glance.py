@@ -1,6 +1,7 @@
 """What the admin API adds to each snapshot of `GET /v1/stream`: live changes in force, quotas, and the limits of the topics shown.
 
-Live changes are counted when the revision is another one, or one has ended; limits are looked up once for each topic, until the rules change.
+Live changes are counted when the revision is another one, or one has ended; limits are looked up once for each topic, until the rules
+change.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ day are kept.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Set
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -15,6 +16,7 @@ import trio
 from admin.store.level_targets import level_target
 from admin.store.state import LIVE_RULES, QUOTAS, key_target, parse_time, rule_target
 from limiter.operations import PRODUCE
+from limiter.rules.explanation import asks_for
 from limiter.rules.level_keys import LevelKey
 from limiter.rules.subject import Subject
 from limiter.topics import TopicName
@@ -55,7 +57,8 @@ class Marks:
         kept = [item for item in self._kept if item[0].ts >= start]
         if place is None:
             return [mark for mark, _ in kept]
-        touching = targets_of(self._store.rules(), place, name)
+        added = {target for _, targets in kept for target in targets if target.startswith(LIVE_RULES)}
+        touching = targets_of(self._store.rules(), place, name, added)
         return [mark for mark, targets in kept if targets & touching]
 
     async def _read_on(self) -> None:
@@ -80,15 +83,23 @@ def mark_of(entry: Entry) -> Mark:
     return Mark(int(parse_time(entry.at)), entry.revision, entry.by, entry.reason, what if len(what) <= WHAT else what[: WHAT - 1] + "…")
 
 
-def targets_of(rules: RuleSet, place: TopicPlace, name: TopicName | None) -> frozenset[str]:
-    """What a change may name that touches this topic: its own key, its rules, the quotas where it has one. By the rules that hold now."""
+def targets_of(rules: RuleSet, place: TopicPlace, name: TopicName | None, added: Set[str] = frozenset()) -> frozenset[str]:
+    """What a change may name that touches this topic: its own key, its rules, the quotas where it has one. By the rules that hold now.
+
+    `added`: targets of rules added live, of which those for one sender touch it, too.
+    """
     _, text, operation = place
     if name is None:
         return frozenset([f"limits/{operation}/queue/{text}"])
     own = key_target(name) if operation == PRODUCE else level_target(LevelKey(operation, "topic", name.protocol, text))
     found = {own}
-    for effective in rules.matched(Subject(name, text, operation=operation)):
+    subject = Subject(name, text, operation=operation)
+    for effective in rules.matched(subject):
         found |= {rule_target(effective.rule.name), f"{LIVE_RULES}{effective.rule.name}"}
         if effective.origin.startswith("quota"):
             found.add(QUOTAS)
+    for target in added - found:
+        rule = rules.rule(target.removeprefix(LIVE_RULES))
+        if rule is not None and asks_for(rule, subject):
+            found.add(target)
     return frozenset(found)

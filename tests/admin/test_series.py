@@ -121,6 +121,14 @@ async def test_a_change_of_what_consumers_get_is_marked_in_its_queues_chart(api:
     assert await marked("rocketmq", "orders", "consume") == ["limits/consume/rocketmq/orders"]
 
 
+async def test_a_limit_of_one_client_on_the_topic_is_marked(api: Control) -> None:
+    feed(api, 300, 800.0)
+    for name, match in (("mine", {"topic": "orders", "client": "10.0.0.9"}), ("others", {"topic": "bills", "client": "10.0.0.9"})):
+        rule = {"match": {"protocol": "rocketmq", "operation": "produce", **match}, "per": "client", "limit": {"messages": "5/s"}}
+        assert (await api.ask("PUT", f"/v1/rules/{name}?force=1", rule, role="operator")).status == 200
+    assert [mark["what"] for mark in (await api.ask("GET", QUERY)).json()["marks"]] == ["live-rules/mine"]
+
+
 async def test_marks_are_bounded(api: Control) -> None:
     feed(api, 5, 800.0, begin=1_795_000_000)
     for at in range(MOST + 5):

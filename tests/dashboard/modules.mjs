@@ -476,6 +476,15 @@ test("an_end_is_judged_by_the_gateways_clock", async () => {
   same(lasting(change), change, "a browser an hour ahead of its gateway");
 });
 
+test("the_reason_that_is_filled_in_has_a_time_for_all_zones", async () => {
+  const { edit } = await editing({ key: { override: null, tag: "1" }, open: true });
+  const { state, topicKey } = await load("store");
+  state.over = new Map([[topicKey({ protocol: "rocketmq", topic: "orders" }), { since: "2026-11-30T16:24:41.500Z" }]]);
+  await until(() => !find(edit.view(), (node) => node.props["aria-busy"]).length);
+  edit.view();
+  same(byId(edit.view(), "edit-reason").props.value, "over its limit since 2026-11-30 16:24Z");
+});
+
 test("a_topic_that_was_seen_is_changed_by_its_very_name", async () => {
   for (const [now, query] of [[{ topic: "orders" }, "literal=1"], [null, ""]]) {
     const { edit, asked, written } = await editing({ key: { override: changedBy("ana", "500/s"), tag: "1" }, open: true, data: { now } });

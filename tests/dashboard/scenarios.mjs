@@ -174,7 +174,7 @@ const scenarios = {
       await page.click(".alarm:has-text('order.created') .ways .main");
       await page.waitForSelector(".presets button");
       same(new URL(page.url()).search, "?edit=1", `the address of the form before ${what}`);
-      await until(async () => /over its limit since (\d\d-\d\d )?\d\d:\d\d/.test(await page.inputValue("#edit-reason")), "the reason");
+      await until(async () => /over its limit since \d{4}-\d\d-\d\d \d\d:\d\dZ/.test(await page.inputValue("#edit-reason")), "the reason");
       await page.click(".presets button:has-text('half')");
       await page.click(shut);
       await page.waitForSelector("form.edit", { state: "detached" });
@@ -187,7 +187,7 @@ const scenarios = {
       await page.waitForSelector(".alarm:has-text('order.created') .ways .main");
     }
     await visit(page, `${topicAddress()}?edit=1`); // a link to the form, as it may be sent: the reason comes with the numbers
-    await until(async () => /over its limit since (\d\d-\d\d )?\d\d:\d\d/.test(await page.inputValue("#edit-reason")), "the reason of a form that was loaded");
+    await until(async () => /over its limit since \d{4}-\d\d-\d\d \d\d:\d\dZ/.test(await page.inputValue("#edit-reason")), "the reason of a form that was loaded");
     await clean(page);
   },
 
