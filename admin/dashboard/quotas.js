@@ -1,6 +1,6 @@
 // Quotas: the snapshot in force and the one tried, the evidence of each topic; rules' candidates.
 
-import { ask, get } from "./api.js";
+import { ask, get, Problem } from "./api.js";
 import { confirmation } from "./confirm.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
@@ -73,9 +73,12 @@ export default function quotas({ protocol, topic }, query) {
         say(t("rolled_back"));
         lists.now();
       } }, true));
+    const [wanted, of] = [data.shadow, sha]; // as they are shown where it is asked; another trial may come meanwhile
     return buttons(
       way("/v1/quotas", t("quotas_apply"), { text: t("quotas_apply_text"), run: async (reason, etag) => {
-        await ask("PUT", "/v1/quotas", { etag, body: data.shadow, reason });
+        const { shadow } = await get("/v1/quotas/status");
+        if (shadow?.sha256 !== of?.split(" ")[1]) throw new Problem(412, { detail: t("trial_changed") });
+        await ask("PUT", "/v1/quotas", { etag, body: wanted, reason });
         lists.now();
       } }),
       way("/v1/quotas/shadow", t("trial_end"), { run: async (reason, etag) => {

@@ -225,6 +225,32 @@ test("an_alarm_of_a_clients_limit_is_about_that_client", async () => {
   same([topic.client, topic.level], ["10.0.0.2", "bad"], "of the topic's own limit");
 });
 
+test("the_quotas_put_in_force_are_those_that_were_shown", async () => {
+  await signedIn();
+  const { default: quotas } = await load("quotas");
+  let tried = "A";
+  const asked = gateway(({ method, path }) => {
+    if (method === "PUT") return { body: {} };
+    if (path === "/v1/quotas/status") return { body: { published: { quotas: 1, sha256: "P" }, shadow: { quotas: 1, sha256: tried } } };
+    return { body: path === "/v1/rules" ? { items: [] } : { quotas: [], of: path === "/v1/quotas" ? "P" : tried }, etag: "1" };
+  });
+  const screen = quotas({}, new URLSearchParams());
+  const put = await until(() => byText(screen.view(), "Put these in force"));
+  put.props.onclick();
+  submit(await until(() => find(screen.view(), (node) => node.tag === "form").length && screen.view()));
+  await until(() => asked.some((one) => one.method === "PUT"));
+  same(asked.find((one) => one.method === "PUT").body.of, "A", "as shown");
+  await until(() => !find(screen.view(), (node) => node.tag === "form").length);
+  asked.length = 0;
+  (await until(() => byText(screen.view(), "Put these in force"))).props.onclick();
+  await until(() => find(screen.view(), (node) => node.tag === "form").length);
+  tried = "B";
+  submit(screen.view());
+  await until(() => text(screen.view()).includes("Another snapshot is tried by now"));
+  same(asked.filter((one) => one.method === "PUT").length, 0, "what was not shown");
+  screen.leave();
+});
+
 test("a_quota_that_is_tried_is_not_told_as_the_published_one", async () => {
   const { levelCard } = await load("topic");
   const level = { operation: "produce", per: "topic", thing: "orders", origin: "quota-shadow", rule: "std", place: "", limit: { messages: "5/s" }, mode: "shadow", action: "reject", by: "", at: null, reason: "", expires: null, rule_limit: null };
