@@ -157,13 +157,13 @@ class Context:
         )  # fmt: skip
 
     def _hindsight(self, plan: Plan) -> WouldHaveRefused | None:
-        """What the new limit of a topic would have refused; None where another thing changes, or several."""
+        """What the new limit of a topic would have refused; None where it is off, another thing changes, or several."""
         targets = [change.target for change in plan.changes]
         if len(targets) != 1 or is_level_target(targets[0]) or not targets[0].startswith("limits/"):
             return None
         name = key_of(targets[0])
         place = (name.protocol, name.text(), "produce")
-        limit = next((each.rule.limit for each in plan.rules.effective(name) if each.per == "topic"), None)
+        limit = next((each.rule.limit for each in plan.rules.effective(name) if each.per == "topic" and each.rule.mode != "off"), None)
         return None if limit is None else would_have_refused(self.gateway.received_lately(place, SECONDS), limit)
 
 

@@ -3,7 +3,7 @@
 import { ask, get } from "./api.js";
 import { confirmation } from "./confirm.js";
 import { h } from "./dom.js";
-import { lasting, restored } from "./edit.js";
+import { inFleet, lasting, restored } from "./edit.js";
 import * as f from "./format.js";
 import { button, field, given, input, problem, say, select } from "./parts.js";
 import { ofMessages, partOf, segment } from "./router.js";
@@ -110,7 +110,7 @@ export function culpritActions(item, current) {
         field("act-time", t("for_how_long"), select(form, "time", TIMES.map((time) => [time, time ? t(`time_${time}`) : t("until_taken_back")]), { onchange: changed("time") })),
         h("div", { class: "preview", role: "status", key: "preview" },
           h("p", null, job.preview ? t("act_preview", { who: thing(), limit: form.messages, topic: form.where === "all" ? t("act_all") : f.topicName(item) }) : t("preview_wait")),
-          h("p", null, wouldStop()),
+          h("p", null, wouldStop(), wouldStop() && inFleet()),
           problem(job.fault),
           (job.preview?.remarks || []).map((text, at) => h("p", { key: at }, text)),
           h("p", { class: "command" }, h("code", null, command()), " ", navigator.clipboard && button(t("act_copy"), () => navigator.clipboard.writeText(command()).then(() => say(t("act_copied")), () => {}), { class: "small" })))),

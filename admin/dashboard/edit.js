@@ -16,6 +16,12 @@ const SHORTEST_MS = 1_800_000; // of these
 const MODES = ["enforce", "shadow", "off"];
 const RESTORED = ["messages", "bytes", "burst", "concurrent", "action", "reply", "mode", "open_for", "max_delay", "fallback", "candidate", "expires", "reason"];
 
+/** That what this gateway has counted is not all that the limit is for; "": it is. */
+export function inFleet() {
+  const gateways = state.snapshot?.fleet?.gateways || 1;
+  return gateways > 1 ? ` ${t("this_gateway_alone", { n: gateways })}` : "";
+}
+
 /** Rounded up to two digits: 234 is 240. */
 export function nice(value) {
   const whole = Math.max(1, Math.ceil(value));
@@ -239,7 +245,7 @@ export function editor(item, path, { open, current, refresh }) {
   function presets() {
     const holds = level()?.limit.messages_per_second;
     const found = []; // [messages per second, text, what is written: as a rule if it is not that]
-    if (job.usual) found.push([job.usual <= holds ? Math.min(nice(job.usual), Math.floor(holds) || Infinity) : nice(job.usual), "preset_usual"]);
+    if (job.usual && !inFleet()) found.push([job.usual <= holds ? Math.min(nice(job.usual), Math.floor(holds) || Infinity) : nice(job.usual), "preset_usual"]);
     if (holds >= 2) found.push([Math.floor(holds / 2), "preset_half"]);
     if (holds) found.push([holds, "preset_now", level().limit.messages], [nice(holds * 2), "preset_twice"]);
     const raises = (each) => holds && each[0] > holds;
@@ -262,7 +268,7 @@ export function editor(item, path, { open, current, refresh }) {
       !one && h("p", null, t("preview_same")),
       lost && h("p", { key: "lost" }, t("then_rule", { limit: limitOf(job.base), by: job.base.by })),
       remarks.map((text, at) => h("p", { key: at }, text)),
-      would && h("p", null, t("would_have_refused", { n: f.count(would.messages), of: f.count(would.of), time: f.duration(would.seconds) })));
+      would && h("p", null, t("would_have_refused", { n: f.count(would.messages), of: f.count(would.of), time: f.duration(would.seconds) }), inFleet()));
   }
 
   const error = (name) => job.errors.get(`/${name}`);

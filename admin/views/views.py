@@ -31,8 +31,8 @@ class Preview(msgspec.Struct, frozen=True):
     """The answer of a dry run. `topics_affected` counts topics in use (and named) whose limit, its candidate, end or reason would differ.
 
     The first 100 are shown. `would_have_refused`: of a change of one topic's limit, what the new one would have refused in the last five
-    minutes; null where the topic has no series (`GET /v1/series`), or something else is changed. `remarks`: sentences on limits among the
-    changed that would not be enforced, have no effect, or take the place of a lower one.
+    minutes; null where the topic has no series (`GET /v1/series`), its limit's mode would be off, or something else is changed. `remarks`:
+    sentences on limits among the changed that would not be enforced, have no effect, or take the place of a lower one.
     """
 
     would_be_revision: int

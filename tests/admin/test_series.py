@@ -149,6 +149,8 @@ async def test_a_dry_run_says_what_would_have_been_refused(api: Control) -> None
         assert found["would_have_refused"] == {"messages": 300 * 300 - 500, "of": 240_000, "seconds": 300}
     assert (await api.ask("PUT", path, {"messages": "1000/s"})).json()["would_have_refused"]["messages"] == 0
     assert (await api.ask("PUT", path, {"messages": "0/s"})).json()["would_have_refused"]["messages"] == 240_000
+    assert (await api.ask("PUT", path, {"messages": "0/s", "mode": "shadow"})).json()["would_have_refused"]["messages"] == 240_000
+    assert (await api.ask("PUT", path, {"messages": "0/s", "mode": "off"})).json()["would_have_refused"] is None
 
 
 async def test_where_nothing_is_known_nothing_is_said(api: Control) -> None:

@@ -266,9 +266,9 @@ async function editing({ key, levels = [], history = [], open = false, item = { 
   const path = "/v1/limits/rocketmq/orders";
   const asked = gateway(({ method, path: at, query, body, etag }) => {
     if (at === "/v1/history") return { body: { items: history } };
-    if (at === "/v1/series") return { body: { points: { received: [] } } };
+    if (at === "/v1/series") return { body: { points: { received: [9, 9, 9] } } };
     if (method !== "GET" && etag && etag !== key.tag) return { status: 412, body: { detail: "changed" } };
-    if (query.includes("dry_run")) return { body: { topics: [{ before: [], after: [{ per: "topic", operation: item.operation, limit: body, mode: body.mode, expires: TIMES[body.expires] ?? body.expires }] }], topics_affected: 1, remarks: [] } };
+    if (query.includes("dry_run")) return { body: { topics: [{ before: [], after: [{ per: "topic", operation: item.operation, limit: body, mode: body.mode, expires: TIMES[body.expires] ?? body.expires }] }], topics_affected: 1, remarks: [], would_have_refused: { messages: 1, of: 2, seconds: 300 } } };
     if (method !== "GET") Object.assign(key, { override: method === "DELETE" ? null : { ...body, by: "me", at: `T${asked.length}` }, tag: `${key.tag}+` });
     return { body: { override: key.override, levels }, etag: key.tag };
   });
@@ -509,6 +509,17 @@ test("the_reason_that_is_filled_in_has_a_time_for_all_zones", async () => {
   await until(() => !find(edit.view(), (node) => node.props["aria-busy"]).length);
   edit.view();
   same(byId(edit.view(), "edit-reason").props.value, "over its limit since 2026-11-30 16:24Z");
+});
+
+test("what_one_gateway_of_a_fleet_has_counted_is_told_as_that", async () => {
+  for (const gateways of [1, 4]) {
+    const { edit } = await editing({ key: { override: null, tag: "1" }, open: true });
+    const { state } = await load("store");
+    state.snapshot = snapshotOf({ fleet: { name: "shop", gateways } });
+    byId(edit.view(), "edit-messages").props.oninput({ target: { value: "9/s" } });
+    await until(() => text(edit.view()).includes("It would have refused 1 of 2"));
+    same([Boolean(byText(edit.view(), "9/s \u2013 what it sends")), text(edit.view()).includes("its fleet has 4")], gateways === 1 ? [true, false] : [false, true]);
+  }
 });
 
 test("a_topic_that_was_seen_is_changed_by_its_very_name", async () => {

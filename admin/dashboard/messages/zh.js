@@ -45,7 +45,7 @@ export default {
   change_limit: "修改限额", presets: "预设", presets_line: "选择一个预设，或自行填写：", preset_usual: "{rate}，未被限流时的水平（p95）", preset_now: "{rate}，当前限额", preset_twice: "{rate}，当前限额的两倍", preset_half: "{rate}，当前限额的一半", preset_raises: "{words}：将调高限额",
   messages_limit: "消息数", messages_hint: "数字加单位：500/s、30k/min", bytes_limit: "字节数", bytes_hint: "10MiB/s", limit_bytes_too: "同时限制字节数", for_how_long: "有效期", reason_hint: "写入历史，相关团队可见",
   time_30m: "30 分钟", time_2h: "2 小时", time_8h: "8 小时", time_1d: "一天", time_7d: "一周", until_taken_back: "直到被撤销", then_rule: "到期后将恢复为规则的限额，而不是 {by} 设定的、期限更长的 {limit}。",
-  preview_wait: "这里将显示修改的效果预览。", preview_same: "没有任何变化。", would_have_refused: "若已生效，最近 {time}内会拒绝 {of} 条消息中的 {n} 条。", topics_affected: "影响 {n} 个主题",
+  preview_wait: "这里将显示修改的效果预览。", preview_same: "没有任何变化。", would_have_refused: "若已生效，最近 {time}内会拒绝 {of} 条消息中的 {n} 条。", this_gateway_alone: "仅统计本网关；集群共有 {n} 个网关。", topics_affected: "影响 {n} 个主题",
   apply: "应用", apply_for: "应用 {time}", cancel: "取消", take_back: "撤销临时变更", saved: "已保存：{limit} 已生效。", in_force: "已生效：{limit}", undo_to: "撤销：恢复为 {limit}", undo_rule: "撤销：规则重新生效", undone: "已撤销，恢复为之前的状态。",
   taken_back: "已撤销，规则重新生效。", see_history: "查看历史", reason_over: "自 {since} 起超出限额", reason_undo: "在控制台撤销", reason_taken_back: "在控制台撤销临时变更",
   left_done: "{what}：已生效 {limit}。", left_failed: "{what}：未作任何修改。{error}", question_failed: "“{what}”失败：{error}", conflict_title: "其他人先做了修改", conflict_text: "打开之后，此限额已被他人修改。您的修改尚未保存。", conflict_theirs: "当前生效", conflict_yours: "您的修改", keep_theirs: "保留对方的修改", apply_mine: "用我的修改覆盖", go_on_editing: "继续编辑",
