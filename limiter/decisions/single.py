@@ -84,7 +84,7 @@ class Verdicts:
                     messages, size = costs[bucket]
                 found = bucket.available(passed, messages, size, now)
                 if found == 0 and request.turn_at != 0 and has_its_turn(request, bucket, messages, now):
-                    found = bucket.available(1, 0, 0, now)
+                    found = bucket.available(1, int(messages == 1), 0, now)  # what costs one message owes none, only bytes
                     if found > 0:
                         owing = [*(owing or ()), bucket]
                 passed = found
