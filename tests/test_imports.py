@@ -39,6 +39,7 @@ COMPOSERS = {  # these files put the rooms together or serve the command line; a
     "admin/alerting": (*ALLOWED["admin"], "config", "gateway.build"),  # it is given the limits that are over, and knows no gateway
     "cli/audit.py": (*ALLOWED["cli"], "admin"),  # it checks the journals without a gateway
     "spark_jobs/nights": (*ALLOWED["spark_jobs"], "limiter.limits", "limiter.units"),  # a plan is read by people
+    "spark_jobs/method": (*ALLOWED["spark_jobs"], "limiter.topics"),  # how people write topics
     "spark_jobs/backtest": (*ALLOWED["spark_jobs"], "limiter"),  # it replays logs through the limiter itself, not through a model of it
 }
 

@@ -238,16 +238,18 @@ const scenarios = {
     await page.waitForSelector(".presets button:has-text('nothing is refused')");
     const texts = await page.$$eval(".presets button", (all) => all.map((each) => each.textContent));
     const numbers = texts.map((text) => Number.parseFloat(text));
-    same(texts.map((text) => text.replace(/^[\d.]+\/s – /, "")), ["what it sends when nothing is refused (p95)", "half the limit now", "the limit now", "twice the limit now: raises it"], "presets");
-    check(numbers[0] >= 1 && numbers[0] <= 20, `what it sends otherwise: ${texts[0]}`);
-    same(numbers.slice(1), [10, 20, 40], "the other presets");
-    await page.click(".presets button >> nth=0");
+    const named = texts.map((text) => text.replace(/^[\d.]+\/s – /, "").replace(/: raises it$/, ""));
+    same([...named].sort(), ["half the limit now", "the limit now", "twice the limit now", "what it sends when nothing is refused (p95)"], "presets");
+    const usual = named.indexOf("what it sends when nothing is refused (p95)");
+    check(numbers[usual] >= 1 && numbers[usual] <= 100, `what it sends otherwise: ${texts[usual]}`); // of a busy machine, which sends in heaps
+    same(numbers.filter((_, at) => at !== usual), [10, 20, 40], "the other presets, from low to high");
+    await page.click(`.presets button >> nth=${usual}`);
     await until(async () => /would have refused [\d,]+ of [\d,]+ messages/.test(await page.innerText(".preview")), "what it would have refused");
     await picture(page, "change-a-limit");
     await page.click("button:has-text('Apply for')");
     await page.waitForSelector("#undo");
     const saved = await (await page.request.get(`${given.admin}/v1/limits/amqp/${given.topic.replace("created", "calm")}`)).json();
-    same(Number.parseFloat(saved.override.messages), numbers[0], "what is in force");
+    same(Number.parseFloat(saved.override.messages), numbers[usual], "what is in force");
     await clean(page);
   },
 
