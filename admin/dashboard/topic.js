@@ -33,6 +33,7 @@ export function setBy(level, quotas) {
 export function actionText(level, protocol) {
   if (level.mode !== "enforce") return t("action_shadow");
   if (level.operation === "consume") return t("action_consume");
+  if (otherThanProduce(level) && level.operation !== "connect") return t("action_held"); // whatever the rule's action
   if (level.action === "reject") return protocol === "amqp" ? t("action_reject_amqp") : t("action_reject_rocketmq", { code: level.reply === "system_busy" ? 2 : 215 });
   return t(`action_${level.action}`, { max: level.max_delay });
 }

@@ -251,6 +251,14 @@ test("the_quotas_put_in_force_are_those_that_were_shown", async () => {
   screen.leave();
 });
 
+test("what_is_given_back_waits_and_is_not_nacked", async () => {
+  const { actionText } = await load("topic");
+  const level = (operation) => ({ operation, mode: "enforce", action: "reject", reply: "flow_control" });
+  same(["produce", "consume", "requeue", "declare"].map((operation) => actionText(level(operation), "amqp")), [
+    "Messages over it are nacked; on a channel without confirms they wait.", "Deliveries wait for their turn.", "What is over it waits for its turn.", "What is over it waits for its turn.",
+  ]);
+});
+
 test("a_quota_that_is_tried_is_not_told_as_the_published_one", async () => {
   const { levelCard } = await load("topic");
   const level = { operation: "produce", per: "topic", thing: "orders", origin: "quota-shadow", rule: "std", place: "", limit: { messages: "5/s" }, mode: "shadow", action: "reject", by: "", at: null, reason: "", expires: null, rule_limit: null };
