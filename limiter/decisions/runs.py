@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from limiter.algorithms.token_bucket import UNBOUNDED, TokenBucket
-from limiter.decisions.single import has_its_turn
+from limiter.decisions.single import gives_turns
 from limiter.rules.rule import FIT
 
 if TYPE_CHECKING:
@@ -159,6 +159,7 @@ def refuse_run(requests: list[Request], begin: i64, refused: Request, checks: Ch
     wait_ns = refused.wait_ns
     rule = refused.rule
     refusing_bucket = refused.bucket
+    turns = refusing_bucket is not None and gives_turns(refusing_bucket, messages)
     first_time: i64 = 0  # requests that were not judged before
     end: i64 = len(requests)
     at: i64 = begin
@@ -169,10 +170,11 @@ def refuse_run(requests: list[Request], begin: i64, refused: Request, checks: Ch
         count = request.count
         if request.messages != messages or request.size != size or count <= 0:
             break
-        if request.turn_at == 0:
-            request.turn_at = now + wait_ns
-        elif refusing_bucket is not None and has_its_turn(request, refusing_bucket, messages, now):
-            break
+        if turns:
+            if request.turn_at == 0:
+                request.turn_at = now + wait_ns
+            elif request.turn_at <= now and refusing_bucket is not None and refusing_bucket.next_turn_at <= now:
+                break
         if not request.again:
             first_time += count
         request.passed = 0

@@ -262,8 +262,11 @@ def has_its_turn(request: Request, bucket: Bucket, messages: int, now: int) -> b
     burst. Then they have as long a time to themselves, however many dear ones wait. What costs one message is never the dearer one; at a
     cap shares do the same.
     """
-    if not 0 < request.turn_at <= now or bucket.next_turn_at > now:
-        return False
+    return 0 < request.turn_at <= now and bucket.next_turn_at <= now and gives_turns(bucket, messages)
+
+
+def gives_turns(bucket: Bucket, messages: int) -> bool:
+    """Whether a request of so many messages may be the dearer one at `bucket`."""
     rule = bucket.rule
     return (messages > 1 or rule.limit.bytes is not None) and (rule.cost is not None or not isinstance(bucket.algorithm, SharedBucket))
 
