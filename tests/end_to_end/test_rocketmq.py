@@ -71,9 +71,8 @@ def test_a_limited_topic_surfaces_as_215_and_a_free_one_on_the_same_connection_k
     _, at_most = bounds(LIMITED, flooded["elapsed_s"], LIMITED)
     assert flooded["ok"] <= at_most
     assert (quiet["ok"], quiet["codes"]) == (quiet["sent"], {})
-    assert (
-        in_its_best_second({int(slot): count for slot, count in quiet["accepted_per_100ms"].items()}) >= 0.6 * QUIET
-    )  # three times LIMITED
+    best_second = in_its_best_second({int(slot): count for slot, count in quiet["accepted_per_100ms"].items()})
+    assert best_second >= 1.5 * LIMITED, "as fast as a busy machine lets it, and not as the limited one"
     assert rocketmq.stored(limited, free) == {limited: flooded["ok"], free: quiet["ok"]}
     fates = gateway.messages_by_fate("rocketmq", limited)
     assert (fates["received"], fates["forwarded"], fates["refused"]) == (flooded["sent"], flooded["ok"], flooded["codes"]["215"])

@@ -133,7 +133,7 @@ def test_load_that_moves_every_second_meets_one_limit(rabbitmq: RabbitMQ, gatewa
         limits = gateway.get("/v1/limits")["items"]
         total = queue.depth()
     offered = senders[1].offered + senders[2].offered
-    assert offered.total() > 1.5 * RATE * TURNS, "the flood was none"
+    assert offered.total() > 1.2 * RATE * TURNS, "the flood was none"
     assert 0.98 * (let_through(offered, RATE, RATE) - RATE) <= passed <= 1.02 * RATE * at_most_s  # the burst was used up
     assert total == fates["forwarded"]
     assert fates["received"] == fates["forwarded"] + fates["dropped"]
