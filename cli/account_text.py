@@ -13,6 +13,8 @@ BECAUSE: Final = {  # why nothing is refused; the same sentences as admin/dashbo
     "delay": "nothing is refused, as their turn comes in time",
     "block": "nothing is refused: the connection is not read meanwhile",
     "spool": "nothing is refused: they wait on the gateway's disk",
+    "drop": "nothing is refused: they wait for another limit, and the rule drops what is over its own",
+    "close": "nothing is refused: they wait for another limit, and the rule closes whose messages are over its own",
     "consume": "deliveries are never refused",
     "requeue": "what is given back is never refused",
 }
