@@ -43,6 +43,9 @@ HYSTERESIS: Final = 3  # points
 PATIENCE_DIVISOR: Final = 4
 CLOSE_EVERY_NS: Final = 200_000_000  # between two connections that are closed: below a tick; sweeps that read much look within them, too
 TRIM_EVERY_NS: Final = 2_000_000_000  # between two requests to the heap to give back what is free; each may take some milliseconds
+# The same far from the limit, where the process has grown by so much since: what stays free in the middle of the heap looked like a leak.
+TRIM_GROWN_EVERY_NS: Final = 60_000_000_000
+TRIM_GROWN_BYTES: Final = 4 << 20
 PARENT_BYTES: Final = 64 << 20  # that the parent of several workers takes, or a part of all there is; idle it has 43 MiB (a guess)
 PARENT_DIVISOR: Final = 16
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -63,6 +66,7 @@ class MemoryLimit:
         self.step = 0
         self._closed_at = 0
         self._trimmed_at = 0
+        self._trimmed_size = 0  # bytes of the process, its least since then
 
     def check(self, sweeper: Sweeper, now: int) -> bool:
         """Look, and act; whether the step has changed. On each tick, before the watermarks are looked at."""
@@ -77,6 +81,7 @@ class MemoryLimit:
         self.step = sum(share * 100 >= mark - (HYSTERESIS if number < before else 0) for number, mark in enumerate(STEPS))
         if self.step or before:
             self._act(sweeper, now)
+        self._trim(now)
         return self.step != before
 
     def _act(self, sweeper: Sweeper, now: int) -> None:
@@ -86,9 +91,15 @@ class MemoryLimit:
         if self.step >= CLOSING and now - self._closed_at >= CLOSE_EVERY_NS:
             self._closed_at = now
             self.memory.close_largest(sweeper, now)
-        if self.step and now - self._trimmed_at >= TRIM_EVERY_NS:
+
+    def _trim(self, now: int) -> None:
+        self._trimmed_size = min(self._trimmed_size, self.size)
+        grown = self.step > 0 or self.size - self._trimmed_size >= TRIM_GROWN_BYTES
+        if grown and now - self._trimmed_at >= (TRIM_EVERY_NS if self.step else TRIM_GROWN_EVERY_NS):
             self._trimmed_at = now
             give_back_heap()
+            with suppress(OSError):
+                self._trimmed_size = sizes()[0]
 
     def words(self) -> str:
         return f"this gateway is short of memory ({self.size >> 20} of {(self.limit or 0) >> 20} MiB are used); try again later"

@@ -11,7 +11,15 @@ import pytest
 from gateway.admission import BY_MEMORY, Admission, ConnectionLimits, ConnectionSlots, RefusedError
 from gateway.event_loop import memory_limit
 from gateway.event_loop.heap import give_back_heap
-from gateway.event_loop.memory_limit import CLOSE_EVERY_NS, MemoryLimit, cgroup_limits, found_limit, require_sizes, sizes
+from gateway.event_loop.memory_limit import (
+    CLOSE_EVERY_NS,
+    TRIM_GROWN_EVERY_NS,
+    MemoryLimit,
+    cgroup_limits,
+    found_limit,
+    require_sizes,
+    sizes,
+)
 from gateway.event_loop.memory_watermark import MemoryWatermark
 from gateway.session.states import CLOSING
 from support.rocketmq import frames as rocketmq
@@ -102,6 +110,17 @@ def test_at_the_last_step_the_connection_that_keeps_most_is_closed_one_at_a_time
         assert closed == [[2], [2, 4], [1, 2, 4], [1, 2, 4], [1, 2, 4]], "and none that keeps next to nothing"
         assert wires.session(2).cause == "memory_full"
         assert wires.session(2).detail.endswith("try again later")
+
+
+def test_a_process_that_has_grown_gives_back_what_is_free_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    trims = []
+    monkeypatch.setattr(memory_limit, "give_back_heap", lambda: trims.append(ground.percent))
+    with Wires() as wires:
+        ground = Ground(wires, monkeypatch)
+        minute = TRIM_GROWN_EVERY_NS
+        for now, percent in ((10, 30), (11, 30), (11, 31), (12, 31), (13, 31), (13, 20), (14, 20), (15, 21)):
+            ground.look(percent, now * minute)
+        assert trims == [30, 31, 21], "grown by ten MiB, and not within the minute"
 
 
 def test_without_a_limit_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
