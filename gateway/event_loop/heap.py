@@ -2,8 +2,8 @@
 
 Left to itself glibc gives each thread its own heap, and takes from the middle of one whatever is smaller than the largest block that was
 ever given back, up to 32 MiB. A gateway under mixed load had 28 MiB free in twelve heaps beside 49 that were used, and what was resident
-moved up and down by 18 within the hour, so that nobody could tell it from a leak; so set, 2.4 MiB are free and it moves by 1
-(`make soak`, 2026-11-30).
+moved up and down by 18 within the hour, so that nobody could tell it from a leak. So set, 2.4 MiB are free while the machine has time
+(`make soak`, 2026-11-30); what storms leave free in the middle goes back by `give_back_heap` (`memory_limit.py`).
 """
 
 from __future__ import annotations
