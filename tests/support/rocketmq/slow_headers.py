@@ -6,9 +6,9 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-from gateway.protocols.rocketmq.headers import NO_OPAQUE
+NO_OPAQUE: Final = 2**31  # in the place of one that is not said: no 32-bit number
 
 
 class Pairs(list[tuple[str, Any]]):
