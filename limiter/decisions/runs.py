@@ -159,7 +159,7 @@ def refuse_run(requests: list[Request], begin: i64, refused: Request, checks: Ch
     wait_ns = refused.wait_ns
     rule = refused.rule
     refusing_bucket = refused.bucket
-    turns = refusing_bucket is not None and gives_turns(refusing_bucket, messages)
+    turns = refusing_bucket is not None and gives_turns(refusing_bucket, messages, key)
     first_time: i64 = 0  # requests that were not judged before
     end: i64 = len(requests)
     at: i64 = begin

@@ -24,6 +24,7 @@ from limiter.rules.rule import FIT
 
 if TYPE_CHECKING:
     from limiter.decisions.in_force import InForce
+    from limiter.keys import Key
     from limiter.request import Request
 
 
@@ -262,13 +263,17 @@ def has_its_turn(request: Request, bucket: Bucket, messages: int, now: int) -> b
     burst. Then they have as long a time to themselves, however many dear ones wait. What costs one message is never the dearer one; at a
     cap shares do the same.
     """
-    return 0 < request.turn_at <= now and bucket.next_turn_at <= now and gives_turns(bucket, messages)
+    return 0 < request.turn_at <= now and bucket.next_turn_at <= now and gives_turns(bucket, messages, request.key)
 
 
-def gives_turns(bucket: Bucket, messages: int) -> bool:
-    """Whether a request of so many messages may be the dearer one at `bucket`."""
+def gives_turns(bucket: Bucket, messages: int, key: Key | None) -> bool:
+    """Whether a request of so many messages may be the dearer one at `bucket`. Consumers take turns by themselves (`first_waiting`)."""
     rule = bucket.rule
-    return (messages > 1 or rule.limit.bytes is not None) and (rule.cost is not None or not isinstance(bucket.algorithm, SharedBucket))
+    if messages <= 1 and rule.limit.bytes is None:
+        return False
+    if rule.cost is not None:
+        return True
+    return key is not None and key.operation == PRODUCE and not isinstance(bucket.algorithm, SharedBucket)
 
 
 def refuse(request: Request, buckets: list[Bucket], now: int, costs: dict[Bucket, tuple[int, int]] | None = None) -> None:

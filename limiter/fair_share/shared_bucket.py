@@ -160,8 +160,6 @@ class SharedBucket(Algorithm):
         held = self.bucket.held_ns(now)
         kept = self._reserve()
         slack = min(max(self._largest, self._window_ns // SLACK_DIVISOR), self._capacity_ns // 4)
-        if held >= self._capacity_ns:  # a full bucket is for whoever asks: what stays in it is lost
-            slack = 0
         self._protected.begin(held, some=held > 0, quiet=quiet, idle=idle)
         self._rest.begin(held - kept - slack, some=held > kept, quiet=quiet, idle=idle)
         self._ends = self._ends + windows * self._window_ns if late >= 0 else now + self._window_ns

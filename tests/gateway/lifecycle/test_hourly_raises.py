@@ -127,7 +127,7 @@ async def test_a_surge_goes_no_further_than_the_cap_and_the_ceiling() -> None:
     for rules in ((*RULES, cap), (roof,)):
         day = Day(*rules)
         refused, origin = await day.send(25, 300)
-        assert 25 * 300 - refused == pytest.approx(12 * 300, rel=0.08)
+        assert 25 * 300 - refused == pytest.approx(12 * 300, rel=0.09)  # one of a burst of twelve stays for larger messages
         assert origin == "quota+hour"
 
 

@@ -4,7 +4,7 @@ once or later; meanwhile the client goes on."""
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 
@@ -147,6 +147,9 @@ def whole_messages(data: bytes) -> bool:
 
 
 @settings(deadline=None, max_examples=80)
+@example(
+    [("deliver", 1, "mail", 1), *[("deliver", 1, "mail", 30_000)] * 2, ("deliver", 2, "mail", 30_000)], False, [1]
+)  # a turn left a debt
 @given(st.lists(EVENTS, max_size=40), st.booleans(), st.lists(st.sampled_from((1, 7, 30, 200, 3000, 100_000)), min_size=1, max_size=4))
 def test_nothing_is_lost_or_reordered_and_every_message_is_whole(
     events: list[tuple[str, int, str, int]], later: bool, cuts: list[int]
