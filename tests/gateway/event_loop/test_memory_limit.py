@@ -113,10 +113,10 @@ def test_at_the_last_step_the_connection_that_keeps_most_is_closed_one_at_a_time
 
 
 def test_a_process_that_has_grown_gives_back_what_is_free_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    trims = []
-    monkeypatch.setattr(memory_limit, "give_back_heap", lambda: trims.append(ground.percent))
+    trims: list[int] = []
     with Wires() as wires:
         ground = Ground(wires, monkeypatch)
+        monkeypatch.setattr(memory_limit, "give_back_heap", lambda: trims.append(ground.percent))
         minute = TRIM_GROWN_EVERY_NS
         for now, percent in ((10, 30), (11, 30), (11, 31), (12, 31), (13, 31), (13, 20), (14, 20), (15, 21)):
             ground.look(percent, now * minute)
