@@ -29,11 +29,14 @@ def next_answer(stream: BinaryIO) -> dict[str, Any]:
 
 @pytest.mark.rocketmq
 @pytest.mark.slow
-def test_a_producer_is_slowed_to_what_the_group_commits(rocketmq: RocketMQ, tmp_path: Path) -> None:
-    rocketmq.create_topics("lagging:1")
+@pytest.mark.parametrize("workers", [1, pytest.param(3, marks=pytest.mark.long)])
+def test_a_producer_is_slowed_to_what_the_group_commits(rocketmq: RocketMQ, tmp_path: Path, workers: int) -> None:
+    topic = f"lagging-{workers}"
+    rocketmq.create_topics(f"{topic}:1")
     lag = {"group": "slow-group", "target": TARGET, "slowest": f"{SLOWEST}/s"}
-    rule: dict[str, object] = {"name": "follows", "match": {"protocol": "rocketmq", "topic": "lagging"}, **LIMIT, "lag": lag}
-    with Gateway(tmp_path / "gateway", rocketmq.listeners, [rule]) as gateway:
+    rule: dict[str, object] = {"name": "follows", "match": {"protocol": "rocketmq", "topic": topic}, **LIMIT, "lag": lag}
+    settings = {"gateway": {"name": "lag", "state_directory": "state", "workers": workers}}
+    with Gateway(tmp_path / "gateway", rocketmq.listeners, [rule], settings) as gateway:
         committed = 0
 
         def ask(connection: socket.socket, frame: bytes) -> dict[str, Any]:
@@ -45,7 +48,7 @@ def test_a_producer_is_slowed_to_what_the_group_commits(rocketmq: RocketMQ, tmp_
             address = rocketmq.advertised, gateway.port("rocket")
             with socket.create_connection(address, timeout=HANG_S) as connection, connection.makefile("rb") as answers:
                 for number in pace.turns():
-                    connection.sendall(send("lagging", b"x" * 100, opaque=4 * number))  # that opaque: to queue 0
+                    connection.sendall(send(topic, b"x" * 100, opaque=4 * number))  # that opaque: to queue 0
                     if number > UNDER_WAY:
                         assert next_answer(answers)["code"] in (0, 215)
 
@@ -61,12 +64,12 @@ def test_a_producer_is_slowed_to_what_the_group_commits(rocketmq: RocketMQ, tmp_
                     now = time.monotonic()
                     committed = min(end, committed + round((now - last) * pace.speed)) if pace.speed else end
                     last = now
-                    fields = {"consumerGroup": "slow-group", "topic": "lagging", "queueId": "0", "commitOffset": str(committed)}
+                    fields = {"consumerGroup": "slow-group", "topic": topic, "queueId": "0", "commitOffset": str(committed)}
                     assert ask(connection, encode_request(UPDATE_CONSUMER_OFFSET, fields))["code"] == 0
 
         def backlog_of(connection: socket.socket) -> tuple[int, int]:
             """How many messages wait, and the end of the queue."""
-            fields = {"topic": "lagging", "queueId": "0"}
+            fields = {"topic": topic, "queueId": "0"}
             end = int(ask(connection, encode_request(GET_MAX_OFFSET, fields))["extFields"]["offset"])
             return end - committed, end
 
