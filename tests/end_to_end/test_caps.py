@@ -99,9 +99,9 @@ def test_a_protected_topic_gets_its_demand_and_floods_share_the_rest_by_weight(
     gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], RULES)
     with ExitStack() as stack:
         queues = {name: stack.enter_context(Queue(rabbitmq.url, name)) for name in RATES}
+        asked = time.monotonic()
         with senders(gateway.port("rabbit")) as running:
             time.sleep(SETTLED_S)
-            asked = time.monotonic()
             depths = [{name: queue.depth() for name, queue in queues.items()}]
             began = looked = time.monotonic()
             lasted = []
@@ -120,9 +120,9 @@ def test_a_protected_topic_gets_its_demand_and_floods_share_the_rest_by_weight(
     assert running["cap-heavy"].sent + running["cap-light"].sent >= 5 * CAP * (SETTLED_S + SLICES * SLICE_S)
     per_slice = [sum(each.values()) for each in arrived]
     assert max(count / seconds for count, seconds in zip(per_slice, lasted, strict=True)) >= 0.97 * CAP - 5
-    assert sum(per_slice) <= CAP * at_most_s * 1.02 + 5
+    assert sum(depths[-1].values()) <= CAP + CAP * at_most_s + 1  # its burst, and its rate
     light = statistics.median(each["cap-light"] / (each["cap-heavy"] + each["cap-light"]) for each in arrived)
-    assert abs(light - 0.25) <= 0.05 * 0.25
+    assert abs(light - 0.25) <= 0.1 * 0.25
     reasons = {
         sample.labels["reason"]: sample.value
         for sample in gateway.samples()

@@ -109,7 +109,7 @@ def test_a_burst_waits_on_disk_comes_in_order_at_the_limit_and_leaves_nothing(ra
             lambda: connections(gateway)[0]["messages_forwarded"] > forwarded + 4 * RATE, within=60, what="four seconds' worth is through"
         )
         elapsed = time.monotonic() - began
-        assert 4 * RATE / elapsed < 1.2 * RATE, "faster than the limit"
+        assert RATE * (elapsed + 1) + 1 >= 4 * RATE, "faster than the limit: a burst and its rate"
         lift(gateway, queue)
         wait_until(lambda: held(gateway) == 0, within=60, what="the rest is through")
         assert numbers(queue, count) == list(range(count))
@@ -213,14 +213,19 @@ def test_what_is_too_old_is_nacked_or_dropped_and_counted(rabbitmq: RabbitMQ, st
 
 
 def test_a_message_waits_no_longer_than_its_expiration_says(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
-    """Every other message of 2,000 is of use for 2 s; all of them pass at 400/s, within 5 s."""
+    """Every other message of 2,000 is of use for 2 s; they wait at 1/s until that is over, and the rest passes at 400/s."""
     gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [spooled(400, drop_expired=True)])
     count = 2_000
     with Queue(rabbitmq.url, "burst-expiring") as queue, NumberedPublisher(gateway.port("rabbit"), confirms=True) as publisher:
+        path = limit_path("amqp", "/", "amq.default", queue.name)
+        assert gateway.put(path, {"messages": "1/s"}).status == 200
         publisher.begin(count, [queue.name], expirations=("2000", None))
+        wait_until(lambda: taken(gateway) == count, within=60, what="all are read")
+        time.sleep(2.1)
+        assert gateway.request("DELETE", f"{path}?force=1").status < 300
         wait_until(lambda: len(publisher.acked) + len(publisher.nacked) == count, within=60, what="all are answered")
         assert {number % 2 for number in publisher.nacked} == {0}, "only what has an expiration"
-        assert len(publisher.nacked) > 300
+        assert len(publisher.nacked) > 900, "all but what had passed by then"
         arrived = [number for number in numbers(queue) if number % 2]  # of the others the broker may have dropped some by now
         assert arrived == list(range(1, count, 2))
         topic = "%2F/amq.default/burst-expiring"
@@ -289,8 +294,8 @@ def test_a_transaction_is_committed_when_all_of_it_was_forwarded_and_rolled_back
             channel.basic_publish("", queue.name, struct.pack(">Q", number) + bytes(KIB))
         wait_until(lambda: held(gateway) > 3 * RATE, within=30, what="they wait")
         assert queue.depth() == 0
-        assert gateway.request("DELETE", f"{path}?force=1").status < 300
         began = time.monotonic()
+        assert gateway.request("DELETE", f"{path}?force=1").status < 300
         channel.tx_commit()
         assert time.monotonic() - began > 1.9, "before its messages can have gone on"
         assert numbers(queue, 4 * RATE) == list(range(4 * RATE))

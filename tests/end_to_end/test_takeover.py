@@ -66,7 +66,7 @@ def test_newcomers_do_not_wait_for_what_the_process_before_still_holds(
     rabbitmq: RabbitMQ, start_gateway: StartGateway, record_property: Callable[[str, object], None]
 ) -> None:
     """At 585f47f a newcomer waited 27.1 s for a process that held 400 messages, of which 120 then passed without their limit."""
-    held, rate = 200, 20
+    held, rate = 300, 20  # 14 s: more than the next process needs to start beside ten busy ones
     (port,) = free_ports(1)
     gateway = start_gateway(
         [amqp_listener(f"{LOOPBACK}:{rabbitmq.port}", bind=f"{LOOPBACK}:{port}")],
@@ -101,7 +101,7 @@ def test_newcomers_do_not_wait_for_what_the_process_before_still_holds(
     record_property("remark", f"{newcomers.longest_s:.2f} s to log in, while the process before took {drained_s:.1f} s to end")
     assert newcomers.faults == []
     assert drained_s > 3, "it held next to nothing: clients have 2 s to close"
-    assert newcomers.longest_s < drained_s / 2, f"{newcomers.longest_s:.2f} s"
+    assert newcomers.longest_s < drained_s - 1, f"{newcomers.longest_s:.2f} s"
 
 
 def test_a_process_that_does_not_start_leaves_the_running_one_serving_and_says_why(start_gateway: StartGateway) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from statistics import median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,12 +24,6 @@ def let_through(offered_per_100ms: Mapping[int, int], rate: float, burst: float)
 def in_its_best_second(passed_per_100ms: Mapping[int, int]) -> int:
     """The most messages that ten slots in a row have: what is held up all the time has none such, and a machine that stumbles has."""
     return max(sum(passed_per_100ms.get(first + number, 0) for number in range(10)) for first in passed_per_100ms)
-
-
-def usual_rate(passed_per_100ms: Mapping[int, int], start_s: float, end_s: float) -> float:
-    """Messages a second of the middle one of all whole slots within [start, end]: a machine that stands still changes the others."""
-    first, last = int(-(-start_s * 10 // 1)), int(end_s * 10)
-    return 10 * median(passed_per_100ms.get(slot, 0) for slot in range(first, last))
 
 
 def bounds(rate: float, seconds: float, burst: float) -> tuple[float, float]:
