@@ -37,14 +37,20 @@ help: ## This list.
 # Only what deploy/requirements.lock has, by its hashes, in three parts: the product and the fast tests; Spark, which is larger than all else; the
 # site's. Nothing is resolved: lock.py picks what a part needs. uv takes 1 s of processor time where pip takes 20, both with the files at hand;
 # where it cannot get them, as where only pip.conf names the index, pip does. What builds Spark, which comes as a source, is in the first part.
+# A run that was cut short leaves half packages, which both take for whole ones: .begun tells the next run, which installs all of its part anew.
+# Another make in this tree waits meanwhile (.lock).
 LOCKED := install --no-deps --require-hashes --no-build-isolation
 define locked
 	@mkdir -p build
-	@$(BIN)/python deploy/requirements.py $(1) | tr '\n' '\0' | xargs -0 $(BIN)/python deploy/lock.py deploy/requirements.lock > build/$(@F).txt
-	@$(BIN)/uv pip $(LOCKED) --quiet --system-certs --python $(BIN)/python -r build/$(@F).txt || $(PIP) $(LOCKED) --no-compile -r build/$(@F).txt || $(unfetched)
+	@$(BIN)/python deploy/requirements.py $(1) > build/$(@F).names
+	@tr '\n' '\0' < build/$(@F).names | xargs -0 $(BIN)/python deploy/lock.py deploy/requirements.lock > build/$(@F).txt
+	@exec 9> build/$(@F).lock; flock 9; test ! -e $@.begun || anew=1; touch $@.begun; \
+	    $(BIN)/uv pip $(LOCKED) $${anew:+--reinstall} --quiet --system-certs --python $(BIN)/python -r build/$(@F).txt || \
+	    $(PIP) $(LOCKED) $${anew:+--force-reinstall} --no-compile -r build/$(@F).txt || $(unfetched); \
+	    rm $@.begun
 	@touch $@
 endef
-unfetched = { echo 'make: the package index could not be asked, or it has not what deploy/requirements.lock names; PIP_INDEX_URL names another.' >&2; exit 1; }
+unfetched = { echo 'make: the packages could not be installed; why stands above. Where the index has them not, or cannot be asked: PIP_INDEX_URL names another.' >&2; exit 1; }
 
 .venv/.dependencies: pyproject.toml deploy/requirements.lock deploy/tools.lock deploy/lock.py deploy/requirements.py deploy/system-packages.sh
 	@$(SYSTEM) python compiler
@@ -64,7 +70,7 @@ unfetched = { echo 'make: the package index could not be asked, or it has not wh
 
 # uv and pip-audit, in an environment of their own.
 build/tools/.installed: deploy/tools.lock
-	@test -x build/tools/bin/python || { mkdir -p build && $(PYTHON) -m venv build/tools; }
+	@build/tools/bin/python -m pip --version >/dev/null 2>&1 || { mkdir -p build && rm -rf build/tools && $(PYTHON) -m venv build/tools; }
 	@build/tools/bin/python -m pip --disable-pip-version-check --quiet install --no-deps --require-hashes --only-binary :all: -r $<
 	@touch $@
 
@@ -248,7 +254,8 @@ test-long: RABBITMQ = 3
 test-long: ROCKETMQ = 5.3.3
 test-long: .venv/.spark $(SPARK_CLASSES) $(BROWSER)/.installed ## Tests that take minutes each: thirty nights, clusters of Spark, timers, hundreds of kills; and all with a broker, on the brokers before; an hour.
 	@$(SYSTEM) compiler java maven go node ruby librabbitmq rabbitmq redis-server chromium systemd iproute2 zsh fish rclone ssh strace
-	$(call from-the-source-tree,(long or random or rabbitmq or rocketmq) and (long or not bench) and not airflow and not kubernetes and not storage and not packages,,$(on-rabbitmq);)
+	$(call from-the-source-tree,(long or random or rabbitmq or rocketmq) and (long or not bench) and not airflow and not kubernetes and not storage and not packages,$(ALONE:%=--ignore=%),$(on-rabbitmq);)
+	@$(on-rabbitmq); SLUICE_EXPECT_BUILD=python $(BIN)/pytest -q -n 0 $(ALONE) -m "long or rabbitmq or rocketmq"
 
 # Debian from its mirror, 70 MB, kept in build/packages. A real RabbitMQ is behind what is upgraded under load.
 test-packages: .venv/.spark build/tools/.installed ## The packages installed, upgraded and removed: by pip, pipx and uv, by dpkg in a Debian 12, the images, and the Containerfile's; each page until its flood is seen in the dashboard, with a clock; half an hour.
@@ -263,7 +270,7 @@ test-wheels: release ## Every compiled wheel of a release before a real RabbitMQ
 test-rabbitmq4: $(PRODUCT) ## Of make test what needs a real RabbitMQ; SUITE=sid: on 4.3; a quarter of an hour.
 	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq
 	@rabbitmq=$$($(unpacked-rabbitmq)) || exit 1; SLUICE_RABBITMQ="$$rabbitmq" SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) \
-	    $(BIN)/pytest -q -n 2 $(COMPILED) -m "rabbitmq and $(APART)"
+	    sh -c '$(BIN)/pytest -q -n 0 $(COMPILED) $(ALONE) -m "rabbitmq and $(APART)" && $(BIN)/pytest -q -n 2 $(COMPILED) $(ALONE:%=--ignore=%) -m "rabbitmq and $(APART)"'
 
 # Airflow pins a hundred packages, so it has an environment of its own.
 test-airflow: .venv/.spark ## The DAG of deploy/airflow, read and run by Airflow itself; 300 MB to download the first time.

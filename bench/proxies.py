@@ -111,8 +111,12 @@ class Proxy(Target):
         started = time.monotonic()
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=scratch, start_new_session=True)
-        for port in ports.values():
-            self._wait_for(port)
+        try:
+            for port in ports.values():
+                self._wait_for(port)
+        except BaseException:
+            self.stop()  # nobody else knows of it yet
+            raise
         self.start_s = time.monotonic() - started
         time.sleep(0.5)
         self.base_mib = resident_mib(self._process.pid)

@@ -39,7 +39,7 @@ for part in "$@"; do
     rabbitmq) [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || missing="$missing rabbitmq-server" ;;
     redis-server) command -v redis-server >/dev/null || missing="$missing redis-server" ;;
     chromium) command -v chromium-headless-shell >/dev/null || missing="$missing chromium-headless-shell"
-              [ -n "$(fc-list :lang=zh 2>/dev/null)" ] || missing="$missing fonts-wqy-microhei" ;; # for pictures of pages in Chinese
+              [ -n "$(fc-list :lang=zh 2>/dev/null)" ] || missing="$missing fontconfig fonts-wqy-microhei" ;; # for pictures of pages in Chinese
     rclone)   command -v rclone >/dev/null || missing="$missing rclone" ;;
     strace)   command -v strace >/dev/null || missing="$missing strace" ;;
     faketime) ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 || missing="$missing faketime" ;;
@@ -64,7 +64,7 @@ done
 
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
     echo "Missing on this machine:$missing" >&2
-    echo "Install them (on Debian, as root: apt-get install --no-install-recommends$missing) and run this again." >&2
+    echo "Install them (on Debian, as root: apt-get update && apt-get install --no-install-recommends$missing) and run this again." >&2
     exit 1
 fi
 
@@ -80,8 +80,9 @@ fi
 log=$(mktemp)
 echo "Installing:$missing" >&2
 export DEBIAN_FRONTEND=noninteractive
+apt="apt-get -q -y -o DPkg::Lock::Timeout=600" # a machine that has just started installs its own updates first
 # shellcheck disable=SC2086  # a list of words
-if ! { apt-get -q -y update && apt-get -q -y install --no-install-recommends $missing; } >"$log" 2>&1; then
+if ! { $apt update && $apt install --no-install-recommends $missing; } >"$log" 2>&1; then
     tail -n 20 "$log" | sed -E 's#(https?|ftp)://[^ ]*#(package source)#g' >&2
     rm -f "$log"
     echo "apt-get could not install:$missing" >&2

@@ -84,6 +84,8 @@ WITNESSES = ("limiter.keys", "limiter.judge", "gateway.session.session", "gatewa
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    for name in ("no_proxy", "NO_PROXY"):  # a proxy is for what is fetched, and all that is tested is here
+        os.environ[name] = ",".join(filter(None, (os.environ.get(name), "localhost,127.0.0.1,127.0.0.2")))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background: all programs under test would ignore Ctrl-C, too
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.option.basetemp is None and not hasattr(config, "workerinput"):
@@ -272,6 +274,9 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter, exitstatus: int,
         for name, remark in getattr(report, "user_properties", ()):
             if name == "remark" and report.when == "call":
                 terminalreporter.write_line(f"{report.nodeid}: {remark}")
+    untested = [report for report in terminalreporter.stats.get("skipped", ()) if "NOT TESTED" in str(report.longrepr)]
+    if untested:
+        terminalreporter.write_line(f"NOT TESTED in this run, as it could not be fetched: what {len(untested)} tests show (reasons below).")
     if brokers := [f"{name} {version}" for name, version in started(config) if name in BROKERS]:
         terminalreporter.write_line(f"before {', '.join(brokers)}")
     folder = config.stash.get(IN_MEMORY, None)

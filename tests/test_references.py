@@ -40,9 +40,10 @@ CONTINUED = re.compile(r"\n[ \t]*(?:# ?|\* )?")  # where a comment or docstring 
 @cache
 def files() -> tuple[Path, ...]:
     """What is under version control, or new and not ignored."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    command = ["git", "-c", "safe.directory=*", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.splitlines()
     if not listed:
+        assert not (ROOT / ".git").exists(), "git cannot read this repository"
         pytest.skip("no git repository: nobody can say which files belong to it")
     return tuple(path for path in (ROOT / name for name in listed) if path.is_file())
 

@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from story import ROOT, SLUICE, Gateway, expect, perform, say, stays, sum_up, wait_while_it_moves  # isort: skip  -- sets the path to the tests' support
+from story import ROOT, SLUICE, Gateway, expect, json_lines, perform, say, stays, sum_up, wait_while_it_moves  # isort: skip  -- sets the path to the tests' support
 from installing import Installing
 from judging import Limit, Message, Window, must_pass, window
 
@@ -68,7 +68,7 @@ class Program:
         output = self.process.output()
         if self.process.popen.poll() not in {None, 0}:
             raise RuntimeError(f"{self.process.argv[-1]}: {output[-2000:]}")
-        return [json.loads(line) for line in output.split("\n")[:-1]]
+        return json_lines(output)
 
     def finish(self, what: str) -> list[Any]:
         """A publisher's lines, after SIGTERM has ended it and the last answer has come."""
@@ -195,10 +195,11 @@ def story(gateway: Gateway, scratch: Path, summary: list[str], installing: Insta
     url = gateway.url
     declare(url)
     consumer = Program(scratch / "consumer.log", "consumer.py", url, *TOPICS)
+    day = f"{datetime.now(UTC):%Y-%m-%d}"  # of the flood's log, also where Spark is there after midnight
     try:
         rounds = [limit_the_flood(gateway, url, scratch / "flood", summary)]
         let_wait_on_disk(gateway, summary)
-        learn(gateway, scratch, summary, installing)
+        learn(gateway, scratch, summary, installing, day)
         rounds.append(limit_by_quotas(gateway, url, scratch / "learned", summary))
         confirmed = {topic: sum(each.confirmed(topic) for each in rounds) for topic in TOPICS}
 
@@ -314,14 +315,14 @@ def let_wait_on_disk(gateway: Gateway, summary: list[str]) -> None:
     )
 
 
-def learn(gateway: Gateway, scratch: Path, summary: list[str], installing: Installing | None) -> None:
-    """One night: of today, and from one day, where a real one has three before a topic gets its first quota."""
+def learn(gateway: Gateway, scratch: Path, summary: list[str], installing: Installing | None, day: str) -> None:
+    """One night: of `day`, and from one day, where a real one has three before a topic gets its first quota."""
     if installing:
         installing.wait_for_spark()
     say("\nThe gateway's own log goes through Spark (a minute on a small machine); no quota may have a higher rate than the rule ...")
     REPORT.parent.mkdir(exist_ok=True)
     gateway.sluice(
-        "quotas", "nightly", "--date", f"{datetime.now(UTC):%Y-%m-%d}", "--log", str(gateway.log), "--state", str(scratch / "quota-state"),
+        "quotas", "nightly", "--date", day, "--log", str(gateway.log), "--state", str(scratch / "quota-state"),
         "--report", str(REPORT), "--master", "local[2]", "--set", f"ceiling_messages={RATE}", "--set", "min_active_days=1",
     )  # fmt: skip
     learned = {quota["topic"] for quota in gateway.get("/v1/quotas")["quotas"]}

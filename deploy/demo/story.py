@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import io
 import json
 import os
 import shlex
@@ -92,7 +93,7 @@ class Gateway:
 
     def events(self) -> list[dict[str, Any]]:
         """The gateway's log so far."""
-        return [json.loads(line) for line in self.process.output().splitlines()]
+        return json_lines(self.process.output())
 
     def get(self, path: str) -> Any:
         """The answer of the admin API."""
@@ -139,6 +140,11 @@ def _configuration(scratch: Path, listeners: list[dict[str, object]], rules: lis
 Tell = Callable[[Path, list[str]], None]
 
 
+def json_lines(output: str) -> list[Any]:
+    """The whole lines among what a program has written; beside them Python and libraries may warn of something."""
+    return [json.loads(line) for line in output.split("\n")[:-1] if line.startswith("{")]
+
+
 def stays() -> bool:
     """Whether the demo goes on at its end until a person ends it: `make demo STAY=1`."""
     return os.environ.get("STAY", "") not in {"", "0"}
@@ -159,6 +165,8 @@ def perform(tell: Tell, missing: tuple[type[Exception], ...]) -> int:
     """
     for ending in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal, or `timeout`: what was started is stopped as after Ctrl+C
         signal.signal(ending, lambda number, _: sys.exit(128 + number))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal of another character set has no lines for the tables
     summary: list[str] = []
     with tempfile.TemporaryDirectory(prefix="sluice-demo-") as folder:
         scratch = Path(folder)

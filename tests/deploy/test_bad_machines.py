@@ -45,7 +45,7 @@ def test_without_root_what_is_missing_is_named_with_the_command_for_it() -> None
     code, said = set_up(Path("/"), "zsh", "haproxy", user=NOBODY if os.getuid() == 0 else None, PATH="/nowhere")
     assert code == 1
     assert "Missing on this machine: zsh haproxy\n" in said
-    assert "as root: apt-get install --no-install-recommends zsh haproxy" in said
+    assert "as root: apt-get update && apt-get install --no-install-recommends zsh haproxy" in said
 
 
 @pytest.mark.parametrize("fault", ["moved", "its Python is gone", "too old", "half made"])
@@ -104,4 +104,27 @@ def test_without_a_network_the_builds_say_what_they_could_not_reach(tmp_path: Pa
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile)(ROOT / name, checkout / name)
     done = subprocess.run([*alone, "make", ".venv/.dependencies"], cwd=checkout, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 2
-    assert "make: the package index could not be asked" in done.stderr
+    assert "make: the packages could not be installed; why stands above." in done.stderr
+
+
+def test_an_installation_that_was_cut_short_is_done_anew(tmp_path: Path) -> None:
+    """uv and pip take a package with half of its files for one that is there."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "deploy").mkdir()
+    for name in ("requirements.lock", "tools.lock", "lock.py", "requirements.py", "system-packages.sh"):
+        (tmp_path / "deploy" / name).touch()
+    (tmp_path / "pyproject.toml").touch()
+    program(tmp_path / ".venv/bin/python", "#!/bin/sh\ncase $1 in -m) exit 1 ;; esac\n")
+    uv, told = tmp_path / ".venv/bin/uv", tmp_path / "told"
+    (tmp_path / ".venv/.dependencies").touch()
+
+    def install(code: int) -> str:
+        (tmp_path / ".venv/.docs").unlink(missing_ok=True)
+        program(uv, f'#!/bin/sh\necho "$@" > told\nexit {code}\n')
+        done = subprocess.run(["make", ".venv/.docs"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=HANG_S)
+        assert (done.returncode == 0) == (code == 0), done.stderr
+        return told.read_text()
+
+    assert "--reinstall" not in install(1)
+    assert "--reinstall" in install(0)
+    assert "--reinstall" not in install(0)

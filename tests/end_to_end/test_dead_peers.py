@@ -168,7 +168,7 @@ def test_hosts_that_vanish_without_a_word_are_noticed_on_either_side(hosts: Host
         assert closed == {"near": {"client": 1}, "far": {"broker_lost": 1}}
         hosts.plug_in()
         gateway.popen.send_signal(signal.SIGTERM)
-        assert gateway.popen.wait(40) == 0
+        assert gateway.popen.wait(HANG_S) == 0
 
 
 def says(program: Process, word: str) -> bool:

@@ -18,7 +18,7 @@ from support.amqp import frames as amqp
 from support.brokers.rabbitmq import RabbitMQ
 from support.clients.raw_amqp import RawClient, opening
 from support.gateways import Gateway, StartGateway, amqp_listener
-from support.processes import LOOPBACK, wait_until
+from support.processes import HANG_S, LOOPBACK, wait_until
 
 pytestmark = pytest.mark.rabbitmq
 
@@ -88,7 +88,7 @@ def test_a_stop_loses_nothing_that_waits(rabbitmq: RabbitMQ, start_gateway: Star
     wait_until(lambda: stored() > 50 and came(gateway) == MANY, within=60, what="all to come, and the first to be stored")
     gateway.process.popen.send_signal(signal.SIGTERM)
     leave(client)
-    assert gateway.process.popen.wait(60) == 0
+    assert gateway.process.popen.wait(HANG_S) == 0
     check_nothing_is_lost(gateway.log(), stored)
     assert acked(client) == (stored() if confirms else 0)
 

@@ -119,7 +119,7 @@ def reached(hosts: Hosts, tmp_path: Path, request: pytest.FixtureRequest) -> Ite
     finally:
         if process.alive():
             process.popen.send_signal(signal.SIGTERM)
-            process.popen.wait(40)
+            process.popen.wait(HANG_S)
 
 
 def listed_upstream(reached: Reached) -> str:

@@ -148,10 +148,12 @@ def test_large_messages_are_spooled_too(rabbitmq: RabbitMQ, gateway: Gateway) ->
 def test_a_close_is_answered_when_all_before_it_is_through(rabbitmq: RabbitMQ, gateway: Gateway) -> None:
     count = 5 * RATE
     with Queue(rabbitmq.url, "burst-close") as queue, NumberedPublisher(gateway.port("rabbit")) as publisher:
+        assert gateway.put(limit_path("amqp", "/", "amq.default", queue.name), {"messages": "1/s"}).status == 200
         publisher.begin(count, [queue.name])
         publisher.wait_until_sent(count)
         publisher.close()
         assert not publisher.over.wait(1.0)
+        lift(gateway, queue)
         assert publisher.over.wait(HANG_S)
         assert publisher.close_answered
         assert queue.depth() == count
@@ -189,22 +191,24 @@ def test_what_is_too_old_is_nacked_or_dropped_and_counted(rabbitmq: RabbitMQ, st
     gateway = start_gateway(listeners, [spooled(100, per="connection", max_age="2s")])
     count = 2_000
     with Queue(rabbitmq.url, "burst-old") as queue:
+        began = time.monotonic()
         with NumberedPublisher(gateway.port("rabbit"), confirms=True) as publisher:
             publisher.begin(count, [queue.name])
             wait_until(lambda: len(publisher.acked) + len(publisher.nacked) == count, within=60, what="all are answered")
             assert sorted(publisher.acked) == numbers(queue, len(publisher.acked))
-            assert 200 <= len(publisher.acked) <= 600
+            assert 200 <= len(publisher.acked) <= 101 + 100 * (time.monotonic() - began)
         assert told_of_returns(gateway.port("rabbit"), queue.name, 500) == {
             "RATE_LIMITED - %2F/amq.default/burst-old has waited for longer than max_age, 2s, of rule bursts"
         }
         list(queue.messages())
+        began = time.monotonic()
         with NumberedPublisher(gateway.port("rabbit")) as publisher:
             publisher.begin(count, [queue.name])
             publisher.wait_until_sent(count)
             wait_until(lambda: held(gateway) == 0, within=60, what="nothing waits any more")
             passed = numbers(queue, taken(gateway))
             assert passed == sorted(set(passed))
-            assert 200 <= len(passed) <= 600
+            assert 200 <= len(passed) <= 101 + 100 * (time.monotonic() - began)
         topic = "%2F/amq.default/burst-old"
         wait_until(
             lambda: gateway.messages_by_fate("amqp", topic)["dropped"] == count - len(passed), within=30, what="what was dropped is counted"
@@ -220,7 +224,7 @@ def test_a_message_waits_no_longer_than_its_expiration_says(rabbitmq: RabbitMQ, 
         path = limit_path("amqp", "/", "amq.default", queue.name)
         assert gateway.put(path, {"messages": "1/s"}).status == 200
         publisher.begin(count, [queue.name], expirations=("2000", None))
-        wait_until(lambda: taken(gateway) == count, within=60, what="all are read")
+        wait_until(lambda: taken(gateway) + len(publisher.nacked) == count, within=60, what="all are read")
         time.sleep(2.1)
         assert gateway.request("DELETE", f"{path}?force=1").status < 300
         wait_until(lambda: len(publisher.acked) + len(publisher.nacked) == count, within=60, what="all are answered")

@@ -157,7 +157,7 @@ def test_a_worker_of_the_next_process_that_is_killed_leaves_nobody_without_a_gat
                 ended = "the next process ends, or takes over where that was late"
                 wait_until(lambda: not following.alive() or '"taken_over"' in first.output(), within=60, what=ended)
                 if '"taken_over"' not in first.output():  # it was early enough
-                    assert following.popen.wait(60) == 1, following.output()
+                    assert following.popen.wait(HANG_S) == 1, following.output()
                     assert "has ended before it could serve" in following.output()
                     assert gateway.answers("/readyz")
                     return
@@ -166,7 +166,7 @@ def test_a_worker_of_the_next_process_that_is_killed_leaves_nobody_without_a_gat
                 os.kill(workers_of(following.pid)[0], signal.SIGKILL)
             following.wait_until(lambda: "worker_ended" in following.output(), within=60, what="the line about it")
             wait_until(lambda: gateway.answers("/readyz"), within=60, what="the next process serves")
-            assert first.popen.wait(60) == 0
+            assert first.popen.wait(HANG_S) == 0
         finally:
             following.stop()
 
@@ -329,7 +329,7 @@ def test_at_sigusr2_one_process_is_started_at_a_time_and_a_signal_meanwhile_is_k
         first.wait_until(lambda: bool(events(gateway, "next_process_started")), within=30, what="the first signal")
         first.popen.send_signal(signal.SIGUSR2)
         wait_until(lambda: len(events(gateway, "taken_over")) == 2, within=90, what="the third process takes over")
-        assert first.popen.wait(60) == 0
+        assert first.popen.wait(HANG_S) == 0
         second, third = [line["pid"] for line in events(gateway, "taken_over")]
         assert [line["pid"] for line in events(gateway, "next_process_asked_again")] == [second]
         assert len(events(gateway, "next_process_started")) == 2

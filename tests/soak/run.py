@@ -470,6 +470,7 @@ def main() -> int:
     if arguments.rehearse:
         print(f"{len(samples)} rounds, {samples[-1].life} takeovers, {dict(did)}")
         return 0
+    arguments.report.write_text(json.dumps({"samples": [asdict(each) for each in samples]}, indent=1) + "\n")  # for what fails now
     trends, faults = grown(samples)
     ages = {name: at_one_age(samples, name) for name in LIMITS}
     if len(ages["resident_mib"]) < 2:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 from support.environments import one_at_a_time
@@ -66,12 +67,25 @@ def _jars(name: str) -> Path:
     folder.mkdir(parents=True)
     goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
     command = [tool("mvn", "maven"), "-q", "-B", "-f", str(pom), *goal]
-    quick = os.environ | {"MAVEN_OPTS": f"{os.environ.get('MAVEN_OPTS', '')} {' '.join(FAST_START)}"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, env=quick)
-    if done.returncode:
+    quick = os.environ | {"MAVEN_OPTS": " ".join([*_proxies(), os.environ.get("MAVEN_OPTS", ""), *FAST_START])}
+    for _ in range(3):  # Maven Central may be away for a moment
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, env=quick)
+        if done.returncode == 0:
+            break
+    else:
         raise MavenUnreachableError(f"Maven could not fetch the jars of {name}: {(done.stdout + done.stderr).strip()[-1500:]}")
     stamp.write_text(wanted)
     return folder
+
+
+def _proxies() -> list[str]:
+    """For Java, which reads no HTTPS_PROXY as pip, npm and apt do."""
+    found = []
+    for scheme in ("http", "https"):
+        proxy = urlsplit(os.environ.get(f"{scheme}_proxy") or os.environ.get(f"{scheme.upper()}_PROXY") or "")
+        if proxy.hostname:
+            found += [f"-D{scheme}.proxyHost={proxy.hostname}", f"-D{scheme}.proxyPort={proxy.port or 80}"]
+    return found
 
 
 def compiled(sources: Path, jar_set: str, *more: Path) -> str:

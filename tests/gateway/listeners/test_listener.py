@@ -431,6 +431,15 @@ async def test_a_stranger_is_refused_before_it_has_said_anything(broker: Broker)
         assert one.listener.closed == {"proxy_protocol": 1}
 
 
+def has_ipv6() -> bool:
+    """Whether this machine has ::1; containers often have not."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
 async def test_ipv4_balancers_are_known_on_an_ipv6_socket_too(broker: Broker) -> None:
     config = ListenerConfig("rabbit", "amqp", 1 << 20, 5 * S, 0, others_pass=False)
     both = Listener(
@@ -443,12 +452,13 @@ async def test_ipv4_balancers_are_known_on_an_ipv6_socket_too(broker: Broker) ->
         async with await trio.open_tcp_stream(LOOPBACK, both.address[1]) as client:
             await client.send_all(proxy_protocol.write(ORIGINAL) + GREETING)
             await one.until(lambda: len(one.arrived) == 1)
-        async with await trio.open_tcp_stream("::1", both.address[1]) as client:
-            assert await said(client, proxy_protocol.write(ORIGINAL) + ALL) == b""
+        if has_ipv6():
+            async with await trio.open_tcp_stream("::1", both.address[1]) as client:
+                assert await said(client, proxy_protocol.write(ORIGINAL) + ALL) == b""
         nursery.cancel_scope.cancel()
     both.close()
     one.leave(one.arrived[0])
-    assert both.closed == {"proxy_protocol": 1}
+    assert both.closed == ({"proxy_protocol": 1} if has_ipv6() else {})
 
 
 async def test_a_header_that_does_not_come_is_not_waited_for(broker: Broker) -> None:

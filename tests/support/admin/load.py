@@ -33,6 +33,8 @@ from typing import Any, Final
 import h11
 import trio
 
+from support.processes import HANG_S
+
 HOST: Final = "127.0.0.1"
 STREAMS: Final = 1000  # connections, at most, each time
 STREAMS_A_SECOND: Final = 100
@@ -260,7 +262,7 @@ class Loading:
         assert self._program.stdin is not None
         assert self._program.stdout is not None
         self._program.stdin.close()
-        self._program.wait(30)
+        self._program.wait(HANG_S)
         self._program.stdout.close()
 
     def __repr__(self) -> str:
