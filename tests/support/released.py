@@ -63,8 +63,9 @@ def sources(version: str, folder: Path) -> Path:
 
 
 def by_sources(folder: Path) -> list[str]:
-    """The `sluice` of a source tree, run by this interpreter."""
-    return ["env", f"PYTHONPATH={folder}", "PYTHONDONTWRITEBYTECODE=1", sys.executable, "-m", "cli.main"]
+    """The `sluice` of a source tree, run by this interpreter. Until 0.2.0 the command line was a part of the gateway."""
+    module = "cli.main" if (folder / "cli").is_dir() else "gateway.cli.main"
+    return ["env", f"PYTHONPATH={folder}", "PYTHONDONTWRITEBYTECODE=1", sys.executable, "-m", module]
 
 
 class OldGateway:
