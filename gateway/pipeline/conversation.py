@@ -27,6 +27,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gateway.pipeline.context import ConversationContext
+from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.pipeline.parts import Part
 from gateway.pipeline.reports import Reports
@@ -225,6 +226,10 @@ class Conversation:
     def is_stuck(self) -> bool:
         """The client is gone: whether something is half at the broker whose end will never come, and what waits cannot go on for it."""
         return self.budget.frame_left > 0
+
+    def last_frames(self, error: ProtocolError) -> bytes:
+        """What a client that broke the protocol is told before its end; b"" where it has half a frame of the broker's."""
+        return error.last_frames
 
     def last_words(self, reason: str) -> bytes:
         """What tells the broker that its connection ends, behind all that was forwarded (sets `close_said`); b"": a FIN has to do."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 from common.views.connections import ConnectionView, CreditView, HeldView, SpoolStageView, StageView
 from gateway.session.deadlines import unread_ns
 from gateway.session.session import Session
-from gateway.session.states import OPEN
+from gateway.session.states import DRAINING
 from limiter.credit import Credit
 
 UNREAD_NS: Final = 1_000_000_000  # a client that takes nothing for so long is what holds its connection up (a guess)
@@ -48,7 +48,7 @@ def bottleneck(session: Session, now: int) -> str:
 def state(session: Session, now: int) -> str:
     """ "draining", "client_gone" (it has closed, or is gone, and what it had sent goes on), "blocked" (by the broker), "throttled"
     (something is held), "flow" (not read now or a moment ago) or "running"."""
-    if session.state != OPEN or session.graceful_close is not None:
+    if session.state >= DRAINING or session.graceful_close is not None:
         return "draining"
     if session.gone_at:
         return "client_gone"

@@ -9,6 +9,8 @@ broker is told so in its name (`Conversation.leave`, `take_farewells`). This is 
 forwarded has been handled before the broker's connection ends: where the protocol has words for that, they go behind everything, and
 the answer to them comes before the FIN (`last_words`). RabbitMQ drops what its channels have not handled yet when it reads a FIN.
 
+A client that breaks the protocol is told so and let go; what it had sent before goes on as that of a client that is gone.
+
 Where a broker goes away without a word (killed, restarted, reset), the gateway tells the client in the protocol: after the broker's last
 bytes, and only between two frames. Whatever was not confirmed by then stays unknown to the client, as it is.
 """
@@ -21,8 +23,8 @@ from typing import Final
 from gateway.pipeline.errors import ProtocolError
 from gateway.session.graceful_close import advance_graceful_close, begin_graceful_close
 from gateway.session.session import CLOSE_DELAY_NS, Session
-from gateway.session.states import CLOSING, OVER
-from gateway.transport.channel_states import FIN_PENDING, FIN_SENT, READ_EOF, READ_OPEN, WRITE_FAILED
+from gateway.session.states import CLOSING, HALF_CLOSED, OVER
+from gateway.transport.channel_states import FIN_PENDING, FIN_SENT, READ_EOF, READ_OPEN, WRITE_FAILED, WRITE_OPEN
 from limiter.limits import NEVER
 
 MAX_CONFIRM_WAIT_NS: Final = 2_000_000_000  # for confirms still owed to a client that has finished sending; an fsync takes 0.2 s (a guess)
@@ -42,6 +44,11 @@ def propagate_ends(session: Session, now: int) -> None:
         advance_graceful_close(session, now)
     client = session.client
     upstream = session.upstream
+    fault = session.decode.fault
+    if fault is not None and session.batch is None and client.write_state == WRITE_OPEN and session.state < CLOSING:
+        fail_on_protocol_error(session, fault, now)
+        if session.state == OVER:
+            return
     client_ended = client.read_state == READ_EOF or client.write_state == WRITE_FAILED
     if not session.first_end and (client_ended or upstream.read_state == READ_EOF or upstream.write_state == WRITE_FAILED):
         session.first_end = "client" if client_ended else "broker"
@@ -56,7 +63,7 @@ def propagate_ends(session: Session, now: int) -> None:
         return
     if lost and session.state < CLOSING:
         _handle_broker_lost(session, now)
-    client_done = client.read_state != READ_OPEN
+    client_done = client.read_state != READ_OPEN or fault is not None
     if upstream.write_state == FIN_PENDING or (session.state >= CLOSING and conversation.close_said and not conversation.awaits_close_ok()):
         upstream.shut_down()
     elif client_done and upstream.write_state < FIN_SENT and _all_forwarded(session, now):
@@ -67,7 +74,7 @@ def propagate_ends(session: Session, now: int) -> None:
         client.shut_down()
     # Both are read to their end: closing with unread bytes sends a RST. That overtakes the last bytes to the client, and loses the
     # broker's last messages.
-    through = client_done and client.backlog == 0 and (upstream.backlog == 0 or client.write_state >= FIN_SENT)
+    through = client.read_state != READ_OPEN and client.backlog == 0 and (upstream.backlog == 0 or client.write_state >= FIN_SENT)
     if lost and (through or session.client_silent):
         session.finish(session.first_end, "")
 
@@ -150,23 +157,45 @@ def _handle_broker_lost(session: Session, now: int) -> None:
 def fail_on_protocol_error(session: Session, error: ProtocolError, now: int) -> None:
     """A peer broke the protocol: the client gets the protocol's close, then both sides are closed.
 
-    The client is read to its end before that, or the RST of its unread bytes would overtake the close.
+    The client is read to its end before that, or the RST of its unread bytes would overtake the close. What waits of a client that sent bad
+    bytes goes on before the broker's side is closed.
     """
     session.cause = session.cause or error.cause
     session.detail = session.detail or str(error)
     if session.batch is not None and session.pipeline.kept_at < 0:  # not with the judge: it was being decoded
         session.abandon(session.batch.parts)
         session.batch = None
-    to_broker = session.conversation.last_words(str(error)) if error.whose == "client" else b""
-    _send_last(session, error.last_frames or session.conversation.take_replies(), to_broker, now)
+    conversation = session.conversation
     client = session.client
-    if not error.last_frames or client.read_state == READ_EOF or client.write_state == WRITE_FAILED:
+    last_frames = conversation.last_frames(error) if error.whose == "client" else error.last_frames
+    if session.decode.fault is error and conversation.lines.holds_close() and not conversation.is_stuck():
+        _let_go(session, last_frames, now)
+        return
+    to_broker = conversation.last_words(str(error)) if error.whose == "client" else b""
+    _send_last(session, last_frames or conversation.take_replies(), to_broker, now)
+    if not last_frames or client.read_state == READ_EOF or client.write_state == WRITE_FAILED:
         session.finish(error.cause, "")
         return
     session.first_end_at = now
     client.request_fin()
-    if not session.conversation.awaits_close_ok():
+    if not conversation.awaits_close_ok():
         session.upstream.request_fin()
+
+
+def _let_go(session: Session, last_frames: bytes, now: int) -> None:
+    """The client gets its last frames and FIN, and what it still says is thrown away. What it sent before goes on without it."""
+    client = session.client
+    client.queue(last_frames, 0, len(last_frames))
+    client.flush(now)
+    if last_frames:
+        if session.state != HALF_CLOSED:
+            session.become(HALF_CLOSED)
+        client.request_fin()
+        client.hangup_pending = client.readable = True
+    else:
+        client.give_up(session.detail)
+    session.first_end = session.first_end or "client"
+    session.first_end_at = session.first_end_at or now
 
 
 def close_gracefully(session: Session, reason: str, cause: str, now: int) -> None:

@@ -4,7 +4,7 @@
 
     OPEN ───────begin_drain──────► DRAINING
       │ │                           │    │
-      │ └──FIN of a graceful close──┼─┐  │
+      │ └──FIN, but not the end─────┼─┐  │
       │                             ▼ ▼  │
       │                        HALF_CLOSED
       │                             │    │
@@ -15,8 +15,8 @@
 
 A drain takes nothing new from the client, and ends when nothing is in flight. Then a protocol with close frames sends these as the last
 bytes: CLOSING. A protocol without one makes a graceful close (`graceful_close.py`): the client gets its FIN, and what it still sends goes
-on to the broker, until its own FIN: HALF_CLOSED. Whatever ends a session from without, such as a lost broker, leads from any state to
-CLOSING.
+on to the broker, until its own FIN: HALF_CLOSED. So is a client that broke the protocol while messages of its own wait. Whatever ends a
+session from without, such as a lost broker, leads from any state to CLOSING.
 
 The states are in an order, and code asks for `state >= CLOSING`. The two ends of the connection have states of their own
 (`gateway/transport/channel_states.py`). Those depend on the session's, because it is the session that passes one side's end on to the
@@ -40,7 +40,7 @@ from gateway.transport.channel_states import (
 )
 
 OPEN: Final = 0
-HALF_CLOSED: Final = 1  # the client has its FIN by a graceful close; it is read on
+HALF_CLOSED: Final = 1  # the client has its FIN; it is read on, and what it had sent goes on
 DRAINING: Final = 2  # nothing new is taken from the client; what is in flight goes its way
 CLOSING: Final = 3  # the last bytes are queued to either side; nothing follows them, and both are read until they end
 OVER: Final = 4  # the loop takes it out

@@ -166,7 +166,7 @@ class Channel:
     def queue(self, data: bytes, start: i64, end: i64) -> None:
         """Put `data[start:end]` behind the backlog; nothing long is copied."""
         size = end - start
-        if size == 0 or self.write_state == WRITE_FAILED:
+        if size == 0 or self.write_state != WRITE_OPEN:
             return
         piece: memoryview | bytes = data
         if size != len(data):

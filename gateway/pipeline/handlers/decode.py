@@ -4,6 +4,8 @@ The naive way decodes all of a read and queues what cannot go on. Then a paused 
 decoding stops at `room` and the rest stays bytes (`rest`): a connection holds at most one read and one incomplete frame. Small pieces of
 a large frame are collected and joined once (`need`). Joined at each read, they would cost a copy of the frame per byte where a client
 sends one byte at a time.
+
+Nothing is decoded behind bad bytes (`fault`). What stood before them goes its way first, as it has at a broker.
 """
 
 from __future__ import annotations
@@ -43,16 +45,19 @@ class Decode(Handler):
         self.later: list[bytes] = []  # bytes after `rest`, not worth joining before `conversation.need` are there
         self.later_bytes = 0
         self.pending = False  # decoding stopped because there was no room: it goes on without new bytes
+        self.fault: ProtocolError | None = None  # of the client's bytes; its session acts on it
         self.publishes = False  # the client has sent messages of its own, beyond fetching them and sending back what it had fetched
 
     def carry(self, batch: Batch) -> bool:
+        if self.fault is not None:
+            batch.data = b""
+            return True
         data = batch.data
         parts = batch.parts
         room = min(self.credit.credit, MAX_MESSAGES_PER_TURN)
         room = min(room, self.forwarder.credit)  # of three at once mypyc makes a call of Python's
         at = 0
         messages = 0
-        fault = False  # bad bytes stand behind what the bridge brought; that goes its way first, and the next call meets the fault again
         try:
             if self.rest or self.later:
                 if data and not self.pending and not self.later and len(self.rest) <= JOIN_REST_BELOW_BYTES:
@@ -74,20 +79,16 @@ class Decode(Handler):
             size = len(data)
             position = at
             if room > 0 and size > at:
-                bridged = len(parts)
-                try:
-                    position = self.conversation.decode(data, at, room, parts)
-                except ProtocolError:
-                    if bridged == 0 or len(parts) > bridged:
-                        raise
-                    fault = True
+                position = self.conversation.decode(data, at, room, parts)
+        except ProtocolError as error:
+            self.fault = error.with_traceback(None)  # which would keep all that the frames keep
+            self.forget()
+            return True
         finally:
-            messages = self._receive(batch, parts)  # also what came before bad bytes: it will be abandoned, not forgotten
+            messages = self._receive(batch, parts)
         left = size - position
-        self.pending = (
-            fault
-            or self.conversation.postpones_decoding
-            or (left > 0 and left >= self.conversation.need and (messages >= room or position > at))
+        self.pending = self.conversation.postpones_decoding or (
+            left > 0 and left >= self.conversation.need and (messages >= room or position > at)
         )
         if self.pending:
             self.rest = data
@@ -110,7 +111,6 @@ class Decode(Handler):
                 break
             joined = self.rest + data[at:end]
             at = end
-            self.rest = joined  # should decoding fail, this is what it failed at
             self.rest = joined[conversation.decode(joined, 0, room, parts) :]
             if not self.rest:
                 break
@@ -168,7 +168,7 @@ class Decode(Handler):
                 return
 
     def forget(self) -> None:
-        """Nothing more is decoded: the connection is being closed."""
+        """Nothing of what is here is decoded any more."""
         self.rest = b""
         self.at = 0
         self.later = []

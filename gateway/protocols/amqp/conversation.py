@@ -70,11 +70,9 @@ class AmqpConversation(Conversation):
             if not self.handshake_done:
                 self._notice_handshake()
                 self._wait_for_open()
-        except ProtocolError as error:
-            if self.broker_stream.frame_left > 0:
-                error.last_frames = b""
-            elif error.last_frames:
-                error.last_frames = self.broker_stream.take_replies() + error.last_frames
+        except ProtocolError:
+            if not self.handshake_done:
+                parts.clear()  # who is not let in has nothing that goes on
             raise
         if stream.closing and not self.broker_stream.methods.connection_closed:
             self.leaves = True
@@ -268,6 +266,9 @@ class AmqpConversation(Conversation):
 
     def is_stuck(self) -> bool:
         return self.budget.frame_left > 0 or self.deliveries.leaving.stuck()
+
+    def last_frames(self, error: ProtocolError) -> bytes:
+        return b"" if self.broker_stream.frame_left else self.take_replies() + error.last_frames
 
     def last_words(self, reason: str) -> bytes:
         if self.close_said or not self.handshake.opened or self.budget.frame_left or self.client_stream.opaque:

@@ -253,10 +253,7 @@ class HeldParts(Lines):
     def take_due(self, now: int, room: int) -> list[Part]:
         """What waits for nothing comes first; the channel whose frame is still coming in last: that leaves the upstream within it."""
         if self.damage:
-            error = client_error(INTERNAL_ERROR, self.damage, "spool_damaged")
-            if self.broker_stream.frame_left > 0:
-                error.last_frames = b""
-            raise error
+            raise client_error(INTERNAL_ERROR, self.damage, "spool_damaged")
         if self.failure is not None:
             raise self.failure
         parts: list[Part] = []

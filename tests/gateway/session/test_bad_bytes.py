@@ -1,4 +1,7 @@
-"""Bad bytes in a real session: the sender is told and let go, everybody else goes on, the broker gets nothing after them (F08 to F11)."""
+"""Bad bytes in a real session: the sender is told and let go, everybody else goes on, the broker gets nothing after them (F08 to F11).
+
+What the sender had sent before them goes on (F14).
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,13 @@ import tracemalloc
 import pytest
 from pamqp import commands
 
-from gateway.session.states import DRAINING
+from gateway.session.description import describe
+from gateway.session.states import DRAINING, HALF_CLOSED
+from limiter.limits import Limit, Rate
+from limiter.rules.rule import Match, Rule
 from support.amqp import frames as amqp
 from support.amqp.bad_bytes import BAD, OPENED
+from support.amqp.link import over_tcp
 from support.wires.wires import Wires
 
 GOOD = amqp.publish(2, "bills", b"good")
@@ -76,6 +83,37 @@ def test_the_sender_of_bad_bytes_is_told_and_closed_and_all_others_go_on(name: s
         for _ in range(5):
             wires.sweeper.sweep(0)
         assert wires.received(other) == amqp.deliver(2, b"still here")
+
+
+@pytest.mark.parametrize("closes", [True, False], ids=["and closes", "and stays"])
+def test_what_was_sent_before_bad_bytes_goes_on(closes: bool) -> None:
+    """What waits for its limit, and what came in one read with them."""
+    match = Match(protocol="amqp", routing_key="slow")
+    slow = Rule("slow", match, limit=Limit(messages=Rate(10), messages_burst=1), action="delay", max_delay_ns=8_000_000_000, open_for_ns=0)
+    with Wires(slow) as wires:
+        link = over_tcp(wires, confirms=(1,))
+        link.say(amqp.publish(1, "slow") * 10 + amqp.publish(2, "bills") * 5 + amqp.raw_frame(9, 1, b"bad") + GOOD)
+        told = amqp.read(link.at_client())
+        assert [frame.name for frame in told] == ["Connection.Close"]
+        assert link.client.recv(1) == b"", "the FIN behind it"
+        link.say(GOOD * 1000 + amqp.method(0, commands.Connection.CloseOk()))
+        link.answer(amqp.ack(1, 1) + amqp.deliver(2, b"late"))
+        if closes:
+            link.client.close()
+        wires.elapse(0.5)
+        assert (link.session.state, link.cause()) == (HALF_CLOSED, "protocol_error")
+        assert describe(link.session, wires.now()).state == "client_gone"
+        wires.elapse(5)
+        link.answer(amqp.ack(1, 10, multiple=True))
+        wires.elapse(3)
+        *published, close = [frame.name for frame in amqp.read(link.at_broker()) if frame.name.startswith(("Basic.P", "Connection"))]
+        assert (published, close) == (["Basic.Publish"] * 15, "Connection.Close")
+        link.answer(amqp.method(0, commands.Connection.CloseOk()))
+        link.broker.close()
+        wires.elapse(0.5 if closes else 12)
+        assert not wires.sweeper.sessions
+        totals = wires.totals("amqp", "%2F/amq.default/slow")
+        assert (totals["forwarded"], totals["abandoned"]) == (10, 0)
 
 
 @pytest.mark.parametrize("name", ["frame of 4 GiB", "header above the agreed size", "body above the agreed size", "body of 2**63"])

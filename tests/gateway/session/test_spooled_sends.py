@@ -133,6 +133,25 @@ def test_a_large_one_way_send_does_not_overtake_either(tmp_path: Path) -> None:
         assert wires.totals("rocketmq", "orders")["dropped"] == 1
 
 
+def test_what_a_one_way_client_has_sent_before_bad_bytes_goes_on(tmp_path: Path) -> None:
+    with spooling(tmp_path, spooled(20)) as (wires, disk):
+        client, broker = wires.connect("rocketmq")
+        say(wires, disk, client, 60)
+        client.sendall(one_way(60, "free") + b"\xff" * 20 + one_way(61, "free"))
+        wires.run()
+        assert client.recv(1) == b"", "let go"
+        passed = numbers(wires.received(broker))
+        assert 60 in passed
+        elapse(wires, disk, 4)
+        assert sorted(passed + numbers(wires.received(broker))) == list(range(61))
+        assert broker.recv(1) == b""
+        broker.close()
+        wires.run()
+        ((session, error),) = wires.ended
+        assert (session.cause, error) == ("frame_too_large", None)
+        assert wires.totals("rocketmq", "orders")["abandoned"] == 0
+
+
 def test_what_a_one_way_client_has_sent_goes_on_when_it_hangs_up(tmp_path: Path) -> None:
     with spooling(tmp_path, spooled(20)) as (wires, disk):
         client, broker = wires.connect("rocketmq")
