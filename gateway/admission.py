@@ -15,6 +15,7 @@ Of several workers each counts its own connections, and learns from shared memor
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Protocol
 
@@ -68,6 +69,7 @@ class ConnectionSlots:
         self.taken = 0
         self.others: OtherProcesses | None = None  # None: this process is the whole gateway
         self.closed_because = ""  # why there are none for now: the process is short of memory
+        self.make_room: Callable[[str, str, str], None] | None = None  # told the listener, cause and address of who was refused
 
     @classmethod
     def unbounded(cls) -> ConnectionSlots:

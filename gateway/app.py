@@ -24,6 +24,7 @@ from msgspec.structs import asdict
 
 from common import log
 from gateway import systemd
+from gateway.admission import BY_ADDRESS, BY_ALL, BY_DESCRIPTORS
 from gateway.assembly import assemble
 from gateway.broker_load.adaptive_caps import AdaptiveCaps
 from gateway.clock import now_ns
@@ -177,6 +178,7 @@ class Gateway:
         self.disk = WaitingDisk(spool_directory(settings), *spool_settings_of(settings), workers=settings.gateway.workers)
         self.shared.disk = self.disk
         self.shared.make_room = self._make_room
+        slots.make_room = self._make_room_at_the_door
         self.spool_watch = SpoolWatch(self.disk)
         self.sweeper.take_disk(self.disk)
         self.memory_limit = MemoryLimit(memory_limit_of(settings), self.shared, self.memory, slots)
@@ -296,14 +298,22 @@ class Gateway:
             log.event(logging.WARNING, "connection_closed", **fields)
 
     def _make_room(self, refused: object) -> None:
-        """A client was refused by a limit on connections: of those whose client is gone, the one with the fewest messages goes."""
+        """A client was refused by a limit on connections, its broker's or its user's."""
         assert isinstance(refused, Session)
         user = refused.conversation.user if refused.reports.full == FULL_FOR_USER else None
         vhost = refused.conversation.describe().get("vhost") if refused.reports.full == FULL_FOR_VHOST else None
-        listener = refused.listener_config.name
-        gone = [session for session in self.sweeper.sessions.values() if _is_in_the_way(session, listener, user, vhost)]
-        if gone:
-            least = min(gone, key=_waiting)
+        self._give_one_up(refused.listener_config.name, None, user, vhost)
+
+    def _make_room_at_the_door(self, listener: str, cause: str, address: str) -> None:
+        """A client was refused by a limit on connections before it said anything."""
+        if cause in (BY_ALL, BY_ADDRESS, BY_DESCRIPTORS):
+            self._give_one_up(None if cause == BY_DESCRIPTORS else listener, address if cause == BY_ADDRESS else None, None, None)
+            self.event_loop.wake()
+
+    def _give_one_up(self, listener: str | None, address: str | None, user: str | None, vhost: object) -> None:
+        """Of the connections like these whose client is gone, the one with the fewest messages goes."""
+        least = in_the_way(self.sweeper.sessions.values(), listener, address, user, vhost)
+        if least is not None:
             words = f"its client is gone, and another was refused by a limit on connections: {_waiting(least)} messages are given up"
             self.sweeper.attempt(least, partial(send_close, least, words, "connection_limit", now_ns()))
             self.sweeper.end(least)
@@ -522,11 +532,20 @@ class Gateway:
         return scope.cancel
 
 
-def _is_in_the_way(session: Session, listener: str, user: str | None, vhost: object) -> bool:
-    """Whether only what a gone client had sent keeps this connection, to that listener, of that user and virtual host (None: of any)."""
-    if session.gone_at == 0 or session.state >= CLOSING or session.listener_config.name != listener:
-        return False
-    return user in (None, session.conversation.user) and (vhost is None or session.conversation.describe().get("vhost") == vhost)
+def in_the_way(sessions: Iterable[Session], listener: str | None, address: str | None, user: str | None, vhost: object) -> Session | None:
+    """Of those to that listener, of that address, user and virtual host (None: of any) that only what a gone client had sent keeps: the
+    one with the fewest messages."""
+    gone = [
+        session
+        for session in sessions
+        if session.gone_at
+        and session.state < CLOSING
+        and listener in (None, session.listener_config.name)
+        and address in (None, session.conversation.context.client)
+        and user in (None, session.conversation.user)
+        and (vhost is None or session.conversation.describe().get("vhost") == vhost)
+    ]
+    return min(gone, key=_waiting, default=None)
 
 
 def _waiting(session: Session) -> int:

@@ -24,7 +24,7 @@ import trio
 
 from common import log
 from common.tls.context import Hop
-from gateway.admission import Admission, ConnectionLimits, ConnectionPermit, ConnectionSlots
+from gateway.admission import Admission, ConnectionLimits, ConnectionPermit, ConnectionSlots, RefusedError
 from gateway.clock import now_ns
 from gateway.listeners.connecting import CONNECT_TIMEOUT_S
 from gateway.listeners.connection_errors import Refusal, RefusalLog, refusal_of
@@ -214,6 +214,9 @@ class Listener:
         except Exception as error:  # let it crash: this client only
             refusal = refusal_of(error)
             self._count_lost(arrival, refusal.cause)
+            make_room = self.admission.slots.make_room
+            if isinstance(error, RefusedError) and make_room is not None:
+                make_room(self.name, error.cause, arrival.address[0])
             self.refusal_log.add(refusal, arrival.address, now_ns())
             await self._reject(arrival, refusal)
         except BaseException:  # cancelled: the gateway stops

@@ -378,8 +378,11 @@ async def test_a_balancers_health_check_keeps_its_own_address(broker: Broker) ->
 
 
 async def test_the_cap_per_address_counts_the_original_addresses(broker: Broker) -> None:
+    slots = ConnectionSlots.unbounded()
+    refused = []
+    slots.make_room = lambda listener, cause, address: refused.append((listener, cause, address))
     async with (
-        running(broker.address, accept_proxy=True, limits=ConnectionLimits(per_address=1)) as one,
+        running(broker.address, accept_proxy=True, limits=ConnectionLimits(per_address=1), slots=slots) as one,
         await one.client() as first,
         await one.client() as second,
     ):
@@ -390,6 +393,7 @@ async def test_the_cap_per_address_counts_the_original_addresses(broker: Broker)
             "CONNECTION_FORCED - max_connections_per_address of listener rabbit (1) is reached by 192.0.2.7;"
         )
         assert one.listener.admission.by_address == {"192.0.2.7": 1}
+        assert refused == [("rabbit", "max_connections_per_address", "192.0.2.7")], "those of its clients that are gone may make room"
 
 
 @pytest.mark.parametrize("data", [GREETING, b"PROXY TCP4 192.0.2.7 198.51.100.1 50113 99999\r\n", b"\r\n\r\n\0\r\nQUIT\n\x51\x11\0\0"])

@@ -32,9 +32,10 @@ class Link:
         channels: tuple[int, ...] = (1, 2),
         confirms: tuple[int, ...] = (),
         connect: Connect | None = None,
+        address: str = "10.0.0.7",
     ) -> None:
         self.wires = wires
-        self.client, self.broker = (connect or wires.connect)("amqp")
+        self.client, self.broker = wires.connect("amqp", address) if connect is None else connect("amqp")
         self.session: Session = list(wires.sweeper.sessions.values())[-1]
         self.answer(amqp.broker_start())
         self.say(amqp.greeting(heartbeat=heartbeat, frame_max=frame_max, channels=channels, confirms=confirms))
