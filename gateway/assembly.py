@@ -68,6 +68,7 @@ def assemble(
         shared.judge, config.name, address[0], address[1], config.max_frame, shared.hold_bytes, number, permit, config.others_pass,
         client.certificate_user, upstream.lends_certificate, config.sends_proxy, config.routes,
         frozenset() if config.remote_admin is None else config.remote_admin.codes, broker_greeted, shared.disk,
+        config.broker_id,
     )  # fmt: skip
     conversation = PROTOCOLS[config.protocol].conversation(context)
     conversation.mix_requests()

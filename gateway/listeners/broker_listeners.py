@@ -284,7 +284,9 @@ class BrokerListeners(Routes):
     def _make_listener(self, assigned: BrokerPort) -> Listener:
         """A listener for the broker, not open, protected as the name server's is now. Raises RouteError."""
         protection = like((self.names.tls, self.names.upstreams.tls))
-        return listener_of(self._entry(assigned, parse(assigned.address)), self.names.admission.slots, protection)
+        listener = listener_of(self._entry(assigned, parse(assigned.address)), self.names.admission.slots, protection)
+        listener.config.broker_id = assigned.broker[1]
+        return listener
 
     def _entry(self, assigned: BrokerPort, upstream: Address) -> Entry:
         """What a configuration would say of the broker's listener."""

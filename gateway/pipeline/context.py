@@ -17,6 +17,7 @@ class ConversationContext:
 
     __slots__ = (
         "broker_greeted",
+        "broker_id",
         "certificate_user",
         "client",
         "client_port",
@@ -52,6 +53,7 @@ class ConversationContext:
         own_codes: frozenset[int] = frozenset(),
         broker_greeted: bool = False,  # noqa: FBT001, FBT002
         disk: WaitingDisk | None = None,
+        broker_id: int = 0,
     ) -> None:
         self.judge = judge  # for `origin`, `key` and `release` only; conversations never judge
         self.listener = listener
@@ -68,4 +70,5 @@ class ConversationContext:
         self.own_codes = own_codes  # requests that the gateway answers itself (RocketMQ)
         self.broker_greeted = broker_greeted  # the broker has the protocol header already (`Opening.header`): the client's is not passed on
         self.routes = routes  # of a name server's listener
+        self.broker_id = broker_id  # of RocketMQ's broker behind the listener
         self.disk = disk  # where parts wait that are too much for memory; None: none do

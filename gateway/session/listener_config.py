@@ -58,6 +58,7 @@ class ListenerConfig:
         self.others_pass = others_pass  # other versions of the protocol pass opaquely
         self.sends_proxy = sends_proxy  # a PROXY header goes to the broker before anything else
         self.routes: Routes | None = None  # of a name server's listener; set once there are ports for its brokers
+        self.broker_id = 0  # of the one RocketMQ broker behind it; 0 is a master, or a listener that does not know
         self.remote_admin: Permission | None = None  # who may view and change limits by RocketMQ requests; None: the broker answers those
         self.flow = BrokerFlow()  # the broker's own flow control, as its connections see it
         self.judging = JudgingCounts()

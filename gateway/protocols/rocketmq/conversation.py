@@ -58,6 +58,7 @@ class RocketmqConversation(Conversation):
         super().__init__(context)
         self.outstanding = Outstanding(self.reports.endings)
         self.polls = Polls(self.outstanding)
+        self.polls.queues.broker = context.broker_id
         self.frames = Frames(context, self.polls)
         self.need = self.frames.need
         self.has_close_frames = False

@@ -123,6 +123,7 @@ def test_master_slave_and_another_broker_have_ports_of_their_own_and_keep_them(h
     assert len(set(found)) == 3
     assert [one.brokers.find(*each) for each in asked] == found
     assert one.attended == ["names/broker-a/0", "names/broker-a/1", "names/broker-b/0"]
+    assert [listener.config.broker_id for listener in one.brokers.opened.values()] == [0, 1, 0]
 
 
 def test_two_below_a_brokers_port_is_never_another_brokers(house: Callable[..., House]) -> None:

@@ -11,6 +11,7 @@ from common.views.connections import HeldView
 from gateway.clock import now_ns
 from gateway.event_loop.sweeper import IDLE
 from gateway.session import description
+from gateway.session.listener_config import ListenerConfig
 from limiter.limits import NEVER, Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Match, Rule, RuleSet
@@ -54,6 +55,17 @@ class Gate:
 
     def open(self) -> None:
         self._opened.set()
+
+
+def test_the_first_empty_answer_of_a_slaves_listener_keeps_the_consumer_there() -> None:
+    config = ListenerConfig("names/broker-a/1", "rocketmq", 1 << 24, 10_000_000_000)
+    config.broker_id = 1
+    with Wires(limit(0)) as wires:
+        client, _ = wires.connect("rocketmq", config=config)
+        client.sendall(pull("orders", opaque=1))
+        wires.elapse(15)
+        answer = read_response(wires.received(client))
+        assert answer["extFields"]["suggestWhichBrokerId"] == "1"  # type: ignore[index]
 
 
 @pytest.mark.parametrize("threads", [0, 1])

@@ -1,10 +1,10 @@
 """Empty answers: what a poll gets that was held here until its client could wait no longer. Always JSON, which every client reads.
 
 A pull gets PULL_NOT_FOUND with all four fields of its header: without them Java fails on a null and C++ does not read the answer. "From
-which broker to read" is what the broker has said last: anything else could turn the client to a slave, or away from it. The
-next offset is the one that was asked for, so nothing is lost or repeated. Minimum and maximum are the last known; of an unknown queue 0 and
-the offset that was asked for, so that "there is nothing new" agrees with the numbers: push and lite consumers of Java, C++, Go and
-ali-ons use neither of this answer, an application that pulls by itself may look at them.
+which broker to read" is what the broker has said last, or the one that is asked, where the listener knows its id: anything else could turn
+the client to a slave, or away from it. The next offset is the one that was asked for, so nothing is lost or repeated. Minimum and maximum
+are the last known; of an unknown queue 0 and the offset that was asked for, so that "there is nothing new" agrees with the numbers: push
+and lite consumers of Java, C++, Go and ali-ons use neither of this answer, an application that pulls by itself may look at them.
 
 A pull whose offset cannot be read gets an error, as from the broker: its client would take the offset of an empty answer for its next.
 

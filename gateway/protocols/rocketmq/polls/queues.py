@@ -63,7 +63,7 @@ class PollQueues:
     def __init__(self) -> None:
         self.queues: dict[tuple[Key, int], PollQueue] = {}
         self.topics: dict[Key, PollQueue] = {}  # what the topic's latest answer brought
-        self.broker = 0  # from which broker to read, as said last for any queue; 0: the master
+        self.broker = 0  # from which broker to read, as said last for any queue; at first the one that is asked
 
     def of(self, key: Key, number: int) -> PollQueue:
         """The queue of that number; -1: any, of a pop."""
