@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import trio
 
 from admin.http.bodies import pointer
@@ -14,10 +15,10 @@ from admin.http.problems import Fault, ProblemError, invalid
 from admin.http.slices import in_slices, rest_after
 from admin.store.changes import Author, Plan, WriteFailedError
 from admin.store.level_targets import is_level_target, level_key_of, words_of
-from admin.store.state import QUOTAS, key_of
+from admin.store.state import QUOTAS, StoredOverride, key_of
 from admin.views.hindsight import SECONDS, WouldHaveRefused, would_have_refused
 from admin.views.level_views import holding
-from admin.views.limit_views import levels_of, not_enforced, remarks_on_modes
+from admin.views.limit_views import levels_of, not_enforced, remarks_on_limits
 from admin.views.rule_remarks import remarks_on_rule
 from admin.views.views import Preview, TopicChange
 from common.records import dataclass
@@ -177,9 +178,9 @@ async def remarks_of(before: RuleSet, rules: RuleSet, changes: Iterable[Change])
         if target == QUOTAS:
             found += await remarks_on_quotas(rules)
         elif is_level_target(target):
-            found += remarks_on_modes(holding(rules, level_key_of(target)))
+            found += remarks_on_limits(msgspec.convert(change.after, StoredOverride), holding(rules, level_key_of(target)))
         elif target.startswith("limits/"):
-            found += remarks_on_modes(rules.effective(key_of(target)))
+            found += remarks_on_limits(msgspec.convert(change.after, StoredOverride), rules.effective(key_of(target)))
         else:
             rule = rules.rule(target.partition("/")[2])
             found += [] if rule is None else [*not_enforced(rule, f"rule {rule.name}"), *remarks_on_rule(before, rules, rule)]

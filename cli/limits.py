@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import click
@@ -206,11 +207,18 @@ def report_remarks(reply: Reply) -> None:
         print_status(str(remark))
 
 
-def report_replaced(change: Change, seen: Reply) -> None:
-    """Report which live change the new one replaces, if there was one, and that a dry run has no topic to show."""
+def report_replaced(change: Change, seen: Reply, reply: Reply) -> None:
+    """Report which live change the new one replaces, if there was one, and which of the two lasts longer."""
     earlier = seen.body.get("override") if isinstance(seen.body, dict) else None
-    if isinstance(earlier, dict):
-        print_status(f"{'would replace' if change.dry_run else 'replaced'} the earlier change: {summarise(earlier)}")
+    if not isinstance(earlier, dict):
+        return
+    print_status(f"{'would replace' if change.dry_run else 'replaced'} the earlier change: {summarise(earlier)}")
+    body = reply.body if isinstance(reply.body, dict) else {}
+    new = body.get("override") or next((each.get("after") for each in body.get("changes") or []), None)
+    before, end = earlier.get("expires"), new.get("expires") if isinstance(new, dict) else None
+    if end and not (before and datetime.fromisoformat(before) <= datetime.fromisoformat(end)):
+        lasts = f"lasts until {before}" if before else "has no end"
+        print_status(f"when it ends, the rule holds again, and not the earlier change, which {lasts}")
 
 
 @click.group(cls=Group, example="sluice limits set rocketmq orders --messages 500/s --reason 'incident 12'")
@@ -323,7 +331,7 @@ def set_(remote: Remote, change: Change, key: tuple[str, ...], operation: str | 
     show_key(remote, reply)
     report_change(change, f"limit of {' '.join(key)} changed", f"change the limit of {' '.join(key)}")
     report_end(reply, kept=kept)
-    report_replaced(change, seen)
+    report_replaced(change, seen, reply)
     report_remarks(reply)
 
 

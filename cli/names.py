@@ -41,17 +41,24 @@ def typed_path(path: str) -> str:
     """`limits/amqp/%2F/orders/created`, as the history names a key, as `amqp / orders created`; `rules/a` as `rule a`. Else as it is."""
     kind, _, rest = path.removeprefix("/v1/").partition("/")
     if kind == "limits" and rest:
-        first, _, behind = rest.partition("/")
-        operation, rest = (first, behind) if first in HELD_OPERATIONS else (PRODUCE, rest)
         word, _, name = rest.partition("/")
-        if word in SEVERAL_PARTS and operation == PRODUCE:
+        if word in SEVERAL_PARTS:
             return f"{word} {typed(word, name)}"
-        key = " ".join([word, *(quoted(part.decode(errors="replace")) for part in parts_of_path(name))])
-        default = LEVEL_WORDS[word].operations[0] if word in LEVEL_WORDS else PRODUCE
-        return key if operation == default else f"{key} --operation {operation}"
+        words, operation = words_of_path(rest)
+        return " ".join(filter(None, [joined(words), operation]))
     if kind in {"rules", "live-rules"} and rest:
         return f"rule {quoted(unquote(rest))}"
     return path
+
+
+def words_of_path(path: str) -> tuple[list[str], str]:
+    """The words of a key by the rest of its path (`client/10.0.0.7`), and the option that its operation needs; "" for none."""
+    first, _, behind = path.partition("/")
+    operation, path = (first, behind) if first in HELD_OPERATIONS else (PRODUCE, path)
+    word, _, name = path.partition("/")
+    default = LEVEL_WORDS[word].operations[0] if word in LEVEL_WORDS else PRODUCE
+    words = [word, *(part.decode(errors="replace") for part in parts_of_path(name))]
+    return words, "" if operation == default else f"--operation {operation}"
 
 
 def topic_of(item: dict[str, Any]) -> str:

@@ -106,7 +106,7 @@ def set_rule(remote: Remote, change: Change, name: str, **options: Any) -> None:
     show(remote, reply, lambda body: [body] if "name" in body else None, RULES)
     report_change(change, f"rule {name} changed", f"change rule {name}")
     report_end(reply, kept=kept)
-    report_replaced(change, seen)
+    report_replaced(change, seen, reply)
     report_remarks(reply)
 
 

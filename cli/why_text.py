@@ -11,7 +11,7 @@ from urllib.parse import quote
 from cli.account_text import account_text
 from cli.client_advice import ClientAdvice
 from cli.explain import cost_text, limit, moment, tried_beside
-from cli.names import typed_path
+from cli.names import words_of_path
 from cli.tables import cell_width, fold
 from cli.why_facts import PATTERN, RAISE, Client, Findings, Limited, situations, to_do
 from common import figures
@@ -279,9 +279,8 @@ def commands_of(findings: Findings) -> list[str]:
         elif (
             level.get("origin") == "override" and level.get("thing") and level.get("per") != "topic"
         ):  # which holds over the rule, whatever that says
-            key = typed_path(live_change_path(level))
-            found.append(f"sluice limits set {key} {options} --for {LIFETIME} --reason '...'")
-            found.append(f"sluice limits unset {key} --reason '...'")
+            found.append(level_command("limits set", level, f"{options} --for {LIFETIME} --reason '...'"))
+            found.append(level_command("limits unset", level, "--reason '...'"))
         elif level.get("per") == "topic":
             words, operation = consumed_words(findings, level)
             found.append(command("limits set", words, f"{operation}{options} --for {LIFETIME} --reason '...'"))
@@ -300,7 +299,7 @@ def enforcing_command(findings: Findings, level: JSONObject) -> str:
     if level.get("origin") != "override":  # the rule's own limit stays; a topic's quota is none of it
         return f"sluice rules set {quoted(str(level.get('rule')))} --mode enforce --reason '...'"
     if level.get("per") != "topic":
-        return f"sluice limits set {typed_path(live_change_path(level))} {' '.join(options)} --reason '...'"
+        return level_command("limits set", level, f"{' '.join(options)} --reason '...'")
     key, operation = consumed_words(findings, level) if is_held(level) else (key_words(findings, level), "")
     return command("limits set", key, f"{operation}{' '.join(options)} --reason '...'")
 
@@ -327,11 +326,17 @@ def _over(client: Client) -> float:
     return client.refused_per_second + client.delayed_per_second
 
 
+def level_command(verb: str, level: JSONObject, options: str) -> str:
+    """The command on the live change for a client, user, queue ..."""
+    words, operation = words_of_path(live_change_path(level))
+    return command(verb, words, " ".join(filter(None, [operation, options])))
+
+
 def live_change_path(level: JSONObject) -> str:
-    """The path of a live change for a client, user, queue ...: `limits/client/10.0.0.7`."""
+    """The path of a live change for a client, user, queue ..., behind `limits/`: `client/10.0.0.7`."""
     per, thing = str(level.get("per")), str(level.get("thing"))
     operation = f"{operation_of(level).name}/" if is_held(level) else ""
-    return f"limits/{operation}{per}/{thing if per in WRITTEN else quote(thing, safe='')}"
+    return f"{operation}{per}/{thing if per in WRITTEN else quote(thing, safe='')}"
 
 
 def key_words(findings: Findings, level: JSONObject) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from admin.http.routing import SET_PARAMETERS, WRITE_PARAMETERS, Answer, Route
 from admin.pattern_refusal import instead_of_network, instead_of_pattern_of_level
 from admin.store.level_targets import PARTS, level_key, level_target, operation_of, template, words_of
 from admin.views.level_views import LevelLimit, holding
-from admin.views.limit_views import Level, level_of, remarks_on_modes, usage_of
+from admin.views.limit_views import Level, level_of, remarks_on_limits, usage_of
 from admin.views.views import Preview
 from limiter.operations import CONSUME, PRODUCE, REQUEUE
 from limiter.protocols import protocol_of_level, spoken_behind
@@ -91,8 +91,9 @@ def key_answer(context: Context, key: LevelKey) -> Answer:
 
 def remarks_on(context: Context, key: LevelKey, found: list[Effective]) -> list[str]:
     """What of its limits is not enforced; and why a live change may have no effect, or another than was meant."""
-    remarks = remarks_on_modes(found)
-    if stored(context, key) is None:
+    change = stored(context, key)
+    remarks = remarks_on_limits(change, found)
+    if change is None:
         return remarks
     spoken = {spoken_behind(each.protocol) for each in context.gateway.listeners()}
     protocol = key.protocol or protocol_of_level(key.per)

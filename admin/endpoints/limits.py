@@ -20,7 +20,17 @@ from admin.http.spreadsheet import FORMAT, LIMITS
 from admin.pattern_refusal import instead_of_pattern
 from admin.store.state import StoredOverride, key_target
 from admin.views.limit_list import SORTS, described, find_entries, rates_of, sort_key
-from admin.views.limit_views import Explained, KeyLimit, Level, LimitInUse, LimitPage, explained, level_of, remarks_on_modes, usage_of
+from admin.views.limit_views import (
+    Explained,
+    KeyLimit,
+    Level,
+    LimitInUse,
+    LimitPage,
+    explained,
+    level_of,
+    remarks_on_limits,
+    usage_of,
+)
 from admin.views.views import Preview
 from common.records import dataclass
 from limiter.operations import CONSUME, OF_TOPICS, OPERATIONS, PRODUCE
@@ -154,8 +164,9 @@ async def key_answer(context: Context, name: TopicName, asked: Asked = OF_ANYBOD
 
 def remarks_on(context: Context, name: TopicName, found: list[tuple[str, Effective]]) -> list[str]:
     """What of its limits is not enforced; and why a live change may have no effect: no listener for it, or no rule."""
-    remarks = remarks_on_modes(effective for _, effective in found)
-    if context.store.override(key_target(name)) is None:
+    change = context.store.override(key_target(name))
+    remarks = remarks_on_limits(change, (effective for _, effective in found))
+    if change is None:
         return remarks
     spoken = {spoken_behind(each.protocol) for each in context.gateway.listeners()}
     if name.protocol not in spoken:

@@ -21,7 +21,7 @@ class LevelLimit(msgspec.Struct, frozen=True):
 
     `key`: as the command line takes it. `levels`: what holds for it; several where protocols differ. A rule that asks for more than the key
     says (a client's messages to one topic) is not among them until the key is changed live: it then has one bucket for all its messages.
-    `remarks`: sentences on limits that are not enforced, and on why a live change may have no effect.
+    `remarks`: sentences on limits that are not enforced, on bursts that stay, and on why a live change may have no effect.
     """
 
     key: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from limiter.rules.explanation import Explanation
     from limiter.rules.rule import Rule
     from limiter.rules.rule_set import Effective
+
+
+LONG_BURST_S: Final = 10  # of a rate that a live change names alone: as quotas have it, and more is worth a word (a guess)
 
 
 class LimitText(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -204,7 +207,8 @@ class KeyLimit(msgspec.Struct, frozen=True):
 
     `explanation` (with `explain=1`): each level, with the rules that do not hold and why; also levels without a limit.
     `topic` ends in `.#` where it is a group of keys (a rule's routing_key_words): the key's own, or the one that the path names with
-    `.%23`. `remarks`: sentences on limits that are not enforced, and on why a live change may have no effect.
+    `.%23`. `remarks`: sentences on limits that are not enforced, on bursts that stay, and on why a live change may have no
+    effect.
     """
 
     protocol: str
@@ -258,6 +262,28 @@ def remarks_on_modes(found: Iterable[Effective]) -> list[str]:
         if effective.origin != SHADOW
         for sentence in not_enforced(effective.rule, f"{effective.thing or effective.rule.name}, per {effective.per},")
     ]
+
+
+def remarks_on_limits(change: StoredOverride | None, found: Iterable[Effective]) -> list[str]:
+    """A sentence on each that is not enforced; and on each burst in tokens, a quota's above all, that stays under `change`, which names a
+    rate alone, and lasts for LONG_BURST_S of that or more."""
+    levels = list(found)
+    said = remarks_on_modes(levels)
+    if change is None or change.burst is not None:
+        return said
+    for effective in levels:
+        limit = effective.rule.limit
+        if effective.origin != "override" or not has_burst(effective.rule.algorithm):
+            continue
+        for given, rate, tokens, shown in (
+            (change.messages, limit.messages, limit.messages_burst, f"{limit.messages_burst} messages"),
+            (change.bytes, limit.bytes, limit.bytes_burst, format_size(limit.bytes_burst or 0)),
+        ):
+            if given and rate is not None and rate.amount and tokens is not None:
+                seconds = tokens * rate.per_ns // rate.amount // 1_000_000_000
+                if seconds >= LONG_BURST_S:
+                    said.append(f"the burst stays {shown}, {seconds} s of {given}: name one, too, where less is to pass at once")
+    return said
 
 
 def level_of(effective: Effective, usage: Usage | None = None, operation: str = "produce") -> Level:

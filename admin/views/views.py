@@ -32,7 +32,7 @@ class Preview(msgspec.Struct, frozen=True):
 
     The first 100 are shown. `would_have_refused`: of a change of one topic's limit, what the new one would have refused in the last five
     minutes; null where the topic has no series (`GET /v1/series`), its limit's mode would be off, or something else is changed. `remarks`:
-    sentences on limits among the changed that would not be enforced, have no effect, or take the place of a lower one.
+    sentences on limits among the changed that would not be enforced, keep a long burst, have no effect, or take the place of a lower one.
     """
 
     would_be_revision: int

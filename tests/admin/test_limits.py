@@ -633,6 +633,27 @@ async def test_a_change_that_may_not_do_what_was_meant_says_so(tmp_path: Path) -
         assert (await api.ask("PUT", "/v1/limits/rocketmq/other?force=1", {"messages": "10/s"})).json()["remarks"] == []
 
 
+@pytest.mark.parametrize("dry_run", ["", "&dry_run=1"])
+@pytest.mark.parametrize("path", [ORDERS, "/v1/limits/client/10.0.0.7"])
+async def test_a_burst_in_tokens_that_stays_under_another_rate_is_told(tmp_path: Path, path: str, dry_run: str) -> None:
+    limit = Limit(messages=Rate(1000), messages_burst=10_000, bytes=Rate(10 << 20), bytes_burst=20 << 20)
+    rules = (Rule("each", Match(protocol="rocketmq"), limit=limit), Rule("clients", per="client", limit=limit))
+
+    async def remarks(change: dict[str, Any]) -> list[str]:
+        found: list[str] = (await api.ask("PUT", f"{path}?force=1{dry_run}", change)).json()["remarks"]
+        return found
+
+    rest = "name one, too, where less is to pass at once"
+    async with control(tmp_path, rules) as api:
+        assert await remarks({"messages": "50/s", "bytes": "1MiB/s"}) == [
+            f"the burst stays 10000 messages, 200 s of 50/s: {rest}",
+            f"the burst stays 20MiB, 20 s of 1MiB/s: {rest}",
+        ]
+        assert await remarks({"messages": "2000/s"}) == []
+        assert await remarks({"messages": "0/s"}) == []
+        assert await remarks({"messages": "50/s", "burst": "1s"}) == []
+
+
 async def test_a_change_of_a_key_that_nothing_limits_must_bring_a_rate(api: Control) -> None:
     path = "/v1/limits/amqp/%2F/free/k"
     answer = await api.ask("PUT", f"{path}?force=1", {"action": "drop"})

@@ -147,6 +147,25 @@ def test_a_change_that_replaces_an_earlier_one_prints_what_the_earlier_one_said(
     assert ran.err == "limit of rocketmq orders changed\nreplaced the earlier change: messages 7/s\n"
 
 
+LASTING = {"messages": "50/s"}
+END = {"expires": "2026-11-21T12:00:00.000Z"}
+LATER = {"expires": "2026-11-21T14:00:00.000+02:00"}  # the same moment
+
+
+@pytest.mark.parametrize(("earlier", "new", "why"), [(LASTING, END, "has no end"), ({**LASTING, **LATER}, END, ""), (LASTING, {}, "")])
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_short_change_over_a_lasting_one_says_what_holds_after_it(
+    sluice: Any, admin: Any, dry_run: bool, earlier: dict[str, str], new: dict[str, str], why: str
+) -> None:
+    path, change = "/v1/limits/rocketmq/orders", {"messages": "100/s", **new}
+    admin.overrides[path] = earlier
+    preview = {"dry_run": True, "topics": [], "changes": [{"target": path[4:], "before": earlier, "after": change}]}
+    admin.answers[f"PUT {path}"] = (200, preview if dry_run else {"levels": [], "override": change})
+    ran = sluice("limits", "set", "rocketmq", "orders", "--messages", "100/s", "--for", "30m", *(["--dry-run"] if dry_run else []))
+    said = [line for line in ran.err.splitlines() if line.startswith("when it ends")]
+    assert said == ([f"when it ends, the rule holds again, and not the earlier change, which {why}"] if why else [])
+
+
 def test_a_key_without_limits_is_said_to_have_none(sluice: Any, admin: Any) -> None:
     admin.answers["GET /v1/limits/rocketmq/orders"] = (200, {"override": None, "levels": []})
     ran = sluice("limits", "get", "rocketmq", "orders")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -156,6 +157,12 @@ def test_a_client_that_is_held_rather_than_refused_is_held_back_alone_too() -> N
 def test_the_limit_on_a_queues_deliveries_is_changed_by_the_queue() -> None:
     found = Findings(("amqp", "/", "amq.default", "jobs"), {"protocol": "amqp"}, [Limited(level(operation="consume"))], [{}], [], None, {})
     assert commands_of(found)[0].startswith("sluice limits set queue / jobs --messages ")
+
+
+def test_a_shown_command_on_a_user_whose_name_begins_with_a_dash_has_its_options_first() -> None:
+    raised, back, _ = commands_of(findings(level(per="user", thing="-x y", origin="override")))
+    assert re.fullmatch(r"sluice limits set --messages \d+/s --for 1h --reason '\.\.\.' -- user '-x y'", raised)
+    assert back == "sluice limits unset --reason '...' -- user '-x y'"
 
 
 def test_after_a_takeover_what_has_not_been_seen_is_told_since_then() -> None:
