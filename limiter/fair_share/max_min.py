@@ -95,7 +95,7 @@ class Tier:
         self.steps = 0  # taken to find levels: what tests count
         self._amounts = [0] * HEIGHTS  # taken by satisfied shares, by height
         self._weights = [0] * HEIGHTS  # their weights
-        self._lightest = MAX_WEIGHT  # weight of those used in this window
+        self._lightest = MAX_WEIGHT  # weight of those used in this window, or in the last one in which any was
         self._wary = 0  # windows in which shares go on, though none is refused
 
     def begin(self, amount: int, *, some: bool, quiet: bool, idle: bool) -> None:
@@ -130,7 +130,6 @@ class Tier:
         self.active = 0
         self.hungry = 0
         self.owed = 0
-        self._lightest = MAX_WEIGHT
 
     def _level_of(self, amount: int) -> int:
         weight = self.hungry
@@ -213,9 +212,9 @@ class Tier:
         share.taken = 0
         share.height = 0
         share.hungry = False
+        self._lightest = share.weight if self.active == 0 else min(self._lightest, share.weight)
         self.active += 1
         self._weights[0] += share.weight
-        self._lightest = min(self._lightest, share.weight)
 
     def __repr__(self) -> str:
         state = "free" if self.free else f"level={self.level} ns"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from limiter.fair_share.max_min import HEIGHTS
+from limiter.fair_share.max_min import HEIGHTS, ONE, Share, Tier
 from limiter.fair_share.shared_bucket import MAX_SHARES, SharedBucket, TopicShare
 from limiter.judge import Judge
 from limiter.keys import Key
@@ -613,3 +613,18 @@ def test_a_protected_topic_waits_for_its_own_tokens_and_no_longer() -> None:
     refused = ask(judge, key, BEGIN, count=1)
     assert (refused.passed, refused.wait_ns) == (0, WINDOW)
     assert ask(judge, key, BEGIN + WINDOW, count=1).passed == 1
+
+
+def test_after_a_window_that_others_used_alone_a_share_is_still_as_large_as_all_that_there_is() -> None:
+    """Protected topics and the rest are two tiers: one may be unused while the other keeps windows going."""
+    tier, cost = Tier(), 1_000_000
+    share = Share(tier, "orders", ONE, protected=True)
+    tier.begin(100 * cost, some=True, quiet=False, idle=False)
+    tier.allowed(share, 1, cost, 0)
+    tier.refuse(share)
+    for used in (True, False, False):
+        tier.begin(100 * cost, some=True, quiet=False, idle=False)
+        if used:
+            tier.take(share, tier.allowed(share, 1, cost, 0) * cost)
+    assert not tier.free
+    assert tier.allowed(share, 50, cost, 0) == 50
