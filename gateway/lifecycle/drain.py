@@ -41,6 +41,7 @@ LAST_S: Final = 5.0  # seconds; before the end of `drain.timeout`, from when on 
 EMPTY_NS: Final = 500_000_000  # ns; without a client until nobody is waited for: one that ends may connect once more; a guess
 HELD_ROUND_S: Final = 0.05  # seconds; between two looks whether all have left
 RELEASE_S: Final = 2.0  # seconds; before the deadline, from when on what is held passes
+FREEZE_S: Final = 0.5  # seconds; of these, for the fill levels to be written before: the disk may hang (a guess)
 LATECOMERS_S: Final = 1.0  # seconds; for clients that were accepted just before another process took over, to come in; a guess
 CLOSE_S: Final = 2.0  # seconds; for clients to close after the gateway has sent its close
 CLOSE_REASON: Final = "the gateway is stopping"
@@ -77,7 +78,7 @@ async def drain(gateway: Gateway, asked: int) -> None:
         now = now_ns()
         if not released and now > deadline - RELEASE_S * 1e9:
             released = True
-            release_held(gateway)
+            await release_held(gateway)
         for session in list(sessions.values()):
             gateway.sweeper.attempt(session, partial(close_when_drained, session, now))
             gateway.sweeper.end(session)
@@ -169,7 +170,7 @@ def close_overdue(session: Session, now: int) -> None:
             finish_graceful_close(session, now)
 
 
-def release_held(gateway: Gateway) -> None:
+async def release_held(gateway: Gateway) -> None:
     """Let everything held pass: it is judged again within a tenth of a second, and no rule is in force then."""
     conversations = [session.conversation for session in gateway.sweeper.sessions.values()]
     messages = sum(conversation.budget.held_messages for conversation in conversations)
@@ -177,7 +178,8 @@ def release_held(gateway: Gateway) -> None:
     if messages or deliveries:
         log.event(logging.WARNING, "held_messages_released", messages=messages, deliveries=deliveries)
         if gateway.fill_levels is not None:
-            gateway.fill_levels.freeze()
+            with trio.move_on_after(FREEZE_S):
+                await trio.to_thread.run_sync(gateway.fill_levels.freeze, abandon_on_cancel=True)
         gateway.limits_lifted = True
         gateway.judge.replace(RuleSet(()))
 

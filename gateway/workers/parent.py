@@ -81,6 +81,7 @@ SILENT_S: Final = 15.0  # seconds; a worker is asked every second, and hangs whe
 ROUND_S: Final = 3.0  # seconds; between two such looks at most, the time for answers included: in a longer time the parent was not awake
 UP_S: Final = 45.0  # seconds; until the workers of a process that takes over have started; below the 60 that the running one waits; a guess
 DRAIN_S: Final = AFTER_S + 1.0  # seconds; after `drain.timeout`, until the workers must be gone
+LEFTOVERS_S: Final = 1.0  # seconds; before the replacement, for the log files of the worker that has ended (a guess)
 PAUSE_S: Final = 0.1  # seconds; before the first replacement; doubles while workers live shortly
 MAX_PAUSE_S: Final = 5.0  # seconds; before a replacement
 SHORT_LIFE_S: Final = 10.0  # seconds; a worker that ends within them has lived shortly
@@ -323,7 +324,8 @@ class Parent(ControlPlane):
                 raise OSError(0, f"worker {place} has ended before it could serve; its own log says why")
             self.counts.clear(place)
             child.retire(self.retired_topics, self.retired_families, self.named_series)
-            self._close_leftovers(f"w{place}l{generation}")
+            with trio.move_on_after(LEFTOVERS_S), suppress(RuntimeError):  # no thread for it, or a disk that hangs: the next start does it
+                await trio.to_thread.run_sync(self._close_leftovers, f"w{place}l{generation}", abandon_on_cancel=True)
             if self.draining:
                 return
             self._spool_left.set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -46,6 +47,7 @@ from limiter.rules.rule_set import RuleSet
 from limiter.topics import rocketmq_topic
 from support.admin.admin_client import Clock
 from support.idle_standalone import idle
+from support.processes import HANG_S
 from support.rocketmq import frames as rocketmq
 from support.tls import Authority
 from support.wires.conversations import Talk, rule
@@ -177,12 +179,38 @@ async def test_nothing_that_expires_brings_limits_back_while_held_messages_are_r
         await limited_to_nothing(standalone, clock.now + 60)
         standalone.gateway.sweeper.sessions[1] = cast(Any, Holding())
         try:
-            release_held(standalone.gateway)
+            await release_held(standalone.gateway)
         finally:
             standalone.gateway.sweeper.sessions.clear()
         clock.now += 60
         standalone.store.lapse()
         assert passes(standalone, 5000) == 5000
+
+
+class HangingLevels:
+    """Fill levels whose disk hangs."""
+
+    def __init__(self) -> None:
+        self.hangs = threading.Event()
+
+    def freeze(self) -> None:
+        self.hangs.wait(HANG_S)
+
+
+async def test_what_is_held_is_released_though_the_fill_levels_cannot_be_written(tmp_path: Path) -> None:
+    with standalone_of(configure(tmp_path), Clock()) as standalone:
+        gateway, kept = standalone.gateway, standalone.gateway.fill_levels
+        hanging = HangingLevels()
+        gateway.fill_levels = cast(Any, hanging)
+        gateway.sweeper.sessions[1] = cast(Any, Holding())
+        try:
+            await release_held(gateway)
+            assert gateway.limits_lifted
+            assert not hanging.hangs.is_set()
+        finally:
+            hanging.hangs.set()
+            gateway.sweeper.sessions.clear()
+            gateway.fill_levels = kept
 
 
 class Holding:
