@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from threading import Thread
 from typing import TYPE_CHECKING, Final
 
 from common import log
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 
 # A broker that no route has named for so long may lose its port: four times the 30 s after which clients ask again
 UNNAMED_S: Final = 120.0
+WRITE_WAIT_S: Final = 0.1  # for a write to be done: on a disk that hangs it goes on without us (a guess)
+LAST_WRITE_WAIT_S: Final = 1.0  # the same at the end, or where another process is about to read it (a guess)
 WRITE_EVERY_S: Final = 60.0  # between writes of the file that change nothing but when brokers were seen
 SETTLED: Final = 2  # looks, a second apart, in which an address has not changed: two name servers may disagree for a while (a guess)
 LOG_EVERY_S: Final = 10.0  # between two log lines of one kind (a guess)
@@ -82,6 +85,8 @@ class BrokerListeners(Routes):
         self._file = BrokerPortsFile(state_directory, entry.name)
         self._wall_clock = wall_clock or steady_clock(time.time, time.monotonic)
         self._written_at = 0.0
+        self.write_wait_s = WRITE_WAIT_S
+        self._writing: Thread | None = None
         self._handed_over = False
         self._dismiss: dict[Broker, Callable[[], None]] = {}
         self._unsettled: dict[Broker, tuple[int, str]] = {}  # addresses that have just changed: looks until they count; the one logged
@@ -133,11 +138,11 @@ class BrokerListeners(Routes):
     def end(self) -> None:
         """Open nothing any more. Ports go on being handed out: the next gateway opens them."""
         self.attend = None
-        self._write()
+        self._write(LAST_WRITE_WAIT_S)
 
     def hand_over(self) -> None:
         """The next process has the ports from now on: none is handed out here until `take_back`."""
-        self._write()
+        self._write(LAST_WRITE_WAIT_S)
         self._handed_over = True
 
     def take_back(self) -> None:
@@ -328,12 +333,28 @@ class BrokerListeners(Routes):
 
     # ---- what is kept and said -------------------------------------------------------------------------------------
 
-    def _write(self) -> None:
+    def _write(self, last_wait_s: float = 0.0) -> None:
+        """On a thread: a state directory may hang, and routes are asked for on the event loop's."""
         if self._handed_over:
             return
-        self._written_at = self._wall_clock()
+        now = self._wall_clock()
+        if self._writing is not None:
+            self._writing.join(last_wait_s)
+            if self._writing.is_alive():
+                self._written_at = now - WRITE_EVERY_S + 1  # tried again with a route in a second
+                return
+        self._written_at = now
+        self._writing = Thread(target=self._save, args=([replace(one) for one in self.by_broker.values()],), daemon=True)
         try:
-            self._file.write(list(self.by_broker.values()))
+            self._writing.start()
+        except RuntimeError:  # no thread
+            self._writing = None
+            return
+        self._writing.join(max(self.write_wait_s, last_wait_s))
+
+    def _save(self, ports: list[BrokerPort]) -> None:
+        try:
+            self._file.write(ports)
         except OSError as error:
             self._log("state_write_failed", err=str(error), remedy="brokers may get other ports after a restart")
 

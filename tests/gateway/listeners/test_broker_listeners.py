@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -26,7 +27,7 @@ from gateway.pipeline.routes import RouteError
 from gateway.systemd import Inheritance
 from gateway.transport.trusted_proxies import TrustedProxies
 from support.brokers.name_servers import port_range
-from support.processes import LOOPBACK, is_free
+from support.processes import HANG_S, LOOPBACK, is_free
 from support.tls import NAME, Authority
 
 ONE, TWO, THREE = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
@@ -52,6 +53,7 @@ class House:
         self.brokers = BrokerListeners(
             entry, self.listening["names"], self.listening, self.settings.gateway.state_directory, lambda: self.now
         )
+        self.brokers.write_wait_s = HANG_S  # what is written is read at once
         self.attended: list[str] = []
         self.wanted: dict[str, Callable[[], bool]] = {}  # whether it is to be probed
         self.dismissed: list[str] = []
@@ -531,6 +533,22 @@ def test_a_file_that_cannot_be_written_is_logged_and_costs_no_client_anything(
     assert one.brokers.find("broker-a", 0, ONE) == f"127.0.0.1:{first_port(one)}"
     assert one.brokers.find("broker-b", 0, TWO)
     assert [event for event, _ in said] == ["state_write_failed", "broker_listener_opened", "broker_listener_opened"]
+
+
+def test_a_state_directory_that_hangs_keeps_no_route_waiting_and_is_written_when_it_does_not(
+    house: Callable[..., House], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = house()
+    one.brokers.write_wait_s = 0.001
+    goes_on, write = threading.Event(), one.brokers._file.write
+    monkeypatch.setattr(one.brokers._file, "write", lambda ports: (goes_on.wait(HANG_S), write(ports)))
+    asked = [("broker-a", ONE), ("broker-b", TWO), ("broker-c", THREE)]
+    found = [one.brokers.find(name, 0, address) for name, address in asked]
+    assert len(set(found)) == 3
+    assert not one.file.exists()
+    goes_on.set()
+    one.brokers.end()
+    assert list(one.kept()) == ["broker-a/0", "broker-b/0", "broker-c/0"]
 
 
 # ---- TLS ---------------------------------------------------------------------------------------------------------------
