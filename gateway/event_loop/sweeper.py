@@ -295,7 +295,7 @@ class Sweeper:
                 if deliveries is not None:
                     batches.append(deliveries)
         except ProtocolError as broken:  # a name of its own: mypyc would give `error` this type below as well
-            fail_on_protocol_error(session, broken, now)
+            self._broke(session, broken, now)
         except Exception as error:  # let it crash: this session only
             self._crashed(session, error)
 
@@ -354,7 +354,7 @@ class Sweeper:
                         session.resume(now, submission.now)
                 except ProtocolError as broken:
                     session.give_up(batch)
-                    fail_on_protocol_error(session, broken, now)
+                    self._broke(session, broken, now)
                 except Exception as error:  # let it crash: this session only
                     session.give_up(batch)
                     self._crashed(session, error)
@@ -388,6 +388,12 @@ class Sweeper:
                 heapq.heapify(self._timers)
             heapq.heappush(self._timers, (due, session.number))
         session.timed = due
+
+    def _broke(self, session: Session, broken: ProtocolError, now: int) -> None:
+        try:
+            fail_on_protocol_error(session, broken, now)
+        except Exception as error:  # let it crash: this session only
+            self._crashed(session, error)
 
     def _crashed(self, session: Session, error: Exception) -> None:
         """Every fault of a session ends here; and so does the session, whatever else may fail on the way."""

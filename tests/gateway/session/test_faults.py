@@ -20,7 +20,9 @@ from gateway.assembly import assemble
 from gateway.clock import now_ns
 from gateway.listeners.listener import LOG_EVERY_S, Listener
 from gateway.listeners.upstreams import Upstreams
+from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.amqp.conversation import AmqpConversation
+from gateway.protocols.amqp.frames import NOT_ALLOWED, client_error
 from gateway.session.ending import send_close
 from gateway.session.listener_config import ListenerConfig
 from gateway.session.session import Session
@@ -453,6 +455,25 @@ def test_a_session_that_cannot_be_cleaned_up_ends_alone_with_both_connections(fa
         other.sendall(send("orders"))
         w.run()
         assert others_broker.recv(1 << 16) == send("orders")
+
+
+def test_a_fault_in_telling_a_client_of_its_own_ends_that_session_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Wires(threads=0) as w:
+        for _ in range(2):
+            w.connect("amqp")
+        w.run()
+        conversation = w.session().conversation
+        assert isinstance(conversation, AmqpConversation)
+
+        def fail(_error: ProtocolError) -> bytes:
+            raise RuntimeError("boom")
+
+        monkeypatch.setattr(conversation, "last_frames", fail)
+        conversation.held_parts.fail(client_error(NOT_ALLOWED, "too many connections"))
+        w.sweeper.wake(w.session())
+        w.run()
+        ((_, error),) = w.ended
+        assert (str(error), list(w.sweeper.sessions)) == ("boom", [2])
 
 
 def test_a_fault_outside_of_a_turn_ends_that_session_only() -> None:
