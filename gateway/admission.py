@@ -69,6 +69,7 @@ class ConnectionSlots:
         self.taken = 0
         self.others: OtherProcesses | None = None  # None: this process is the whole gateway
         self.closed_because = ""  # why there are none for now: the process is short of memory
+        self.patience_divisor = 1  # time-outs of handshakes are so much shorter while memory is scarce
         self.make_room: Callable[[str, str, str], None] | None = None  # told the listener, cause and address of who was refused
 
     @classmethod

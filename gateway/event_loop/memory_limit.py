@@ -85,7 +85,7 @@ class MemoryLimit:
         return self.step != before
 
     def _act(self, sweeper: Sweeper, now: int) -> None:
-        self.shared.patience_divisor = PATIENCE_DIVISOR if self.step >= IMPATIENT else 1
+        self.shared.patience_divisor = self.slots.patience_divisor = PATIENCE_DIVISOR if self.step >= IMPATIENT else 1
         self.memory.pressed = self.step >= STOPPING
         self.slots.closed_because = self.words() if self.step >= REFUSING else ""
         if self.step >= CLOSING and now - self._closed_at >= CLOSE_EVERY_NS:

@@ -238,13 +238,14 @@ class Listener:
         sock = arrival.client.sock
         set_up(sock)
         arrival.permit = self.admission.admit(None if self.accept_proxy else arrival.address[0], now_ns())
-        with trio.fail_after(self.config.handshake_ns / 1e9):
+        handshake_s = self._handshake_s()
+        with trio.fail_after(handshake_s):
             await self._prepare(arrival)
             if self.accept_proxy:
                 arrival.permit.take_address(arrival.address[0])
             head = b""
             if not arrival.protected:
-                opening_s = self.config.handshake_ns / 1e9 / OPENING_SHARE
+                opening_s = handshake_s / OPENING_SHARE
                 head = await check_protocol(sock, self.protocol, self.config.max_frame, others=self.config.others_pass, within_s=opening_s)
         # Shielded: where accepting ends meanwhile, a client that has begun still gets in, and is told in its protocol. Not for ever: before
         # a slow broker a thousand may wait, and the drain begins behind them.
@@ -268,6 +269,9 @@ class Listener:
         sure = head == header or not (head or self.config.others_pass)
         return header if sure and len(self.upstreams.members) > 1 and self.upstreams.tls is None else b""
 
+    def _handshake_s(self) -> float:
+        return self.config.handshake_ns / 1e9 / self.admission.slots.patience_divisor
+
     async def _prepare(self, arrival: Arrival) -> None:
         """What comes before the protocol's own first byte: the PROXY header, then TLS. Does what is not done yet."""
         sock = arrival.client.sock
@@ -278,7 +282,7 @@ class Listener:
         if self.tls is None or arrival.protected:
             return
         if not self.tls.permissive or await begins_tls(sock):
-            arrival.client = await protect(sock, self.tls, self.config.handshake_ns / 1e9)
+            arrival.client = await protect(sock, self.tls, self._handshake_s())
             arrival.protected = True
 
     def _count_lost(self, arrival: Arrival, cause: str) -> None:

@@ -62,7 +62,7 @@ def test_a_step_says_what_it_does_and_newcomers_are_told(monkeypatch: pytest.Mon
         ground = Ground(wires, monkeypatch)
         assert ground.look(93)
         assert not ground.look(93), "no news"
-        assert (wires.shared.patience_divisor, ground.watch.pressed) == (4, True)
+        assert (wires.shared.patience_divisor, ground.slots.patience_divisor, ground.watch.pressed) == (4, 4, True)
         assert ground.limit.doing() == "time-outs are a quarter; publishers are not read; new connections are refused"
         admission = Admission("orders", ConnectionLimits(), ground.slots)
         with pytest.raises(RefusedError, match="this gateway is short of memory \\(930 of 1000 MiB are used\\); try again later") as caught:

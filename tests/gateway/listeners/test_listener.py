@@ -471,6 +471,14 @@ async def test_a_header_that_does_not_come_is_not_waited_for(broker: Broker) -> 
         assert one.listener.closed == {"handshake_timeout": 1}
 
 
+async def test_while_memory_is_scarce_handshakes_have_a_part_of_their_time(broker: Broker) -> None:
+    slots = ConnectionSlots.unbounded()
+    slots.patience_divisor = 1000
+    async with running(broker.address, accept_proxy=True, handshake_s=200, slots=slots) as one, await one.client() as client:
+        assert await said(client, b"PROXY TCP4 ") == b""
+        assert one.listener.closed == {"handshake_timeout": 1}
+
+
 async def test_refused_before_its_header_was_read_a_client_behind_a_balancer_is_told_all_the_same(broker: Broker) -> None:
     async with running(broker.address, accept_proxy=True, limits=ConnectionLimits(connections=0)) as one, await one.client() as client:
         assert reason(await said(client, proxy_protocol.write(ORIGINAL) + ALL))[0] == 320
