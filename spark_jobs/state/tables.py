@@ -26,7 +26,7 @@ PART: Final = "part-00000.parquet"
 def read_arrow(spark: SparkSession | None, table: str, schema: pa.Schema, of_spark: StructType, folders: Sequence[Location]) -> pa.Table:
     """The columns of `schema` of all rows in those data folders; `of_spark` is the schema of the whole table.
 
-    Raises InsufficientInputError where a folder that a manifest names is gone, OSError where a file cannot be read.
+    Raises InsufficientInputError where a folder that a manifest names is gone or a file is damaged, OSError where one cannot be read.
     """
     if not folders:
         return schema.empty_table()
@@ -74,7 +74,9 @@ def _read_local(folder: Location, schema: pa.Schema) -> pa.Table:
                 known = [each for each in schema.names if each in file.schema_arrow.names]
                 rows = file.read(columns=known)
         except (pa.ArrowException, OSError) as error:
-            raise OSError(f"{path} cannot be read ({error}); compute its day again, or remove its folder to forget it") from error
+            text = f"{path} cannot be read ({error}); compute its day again, or remove its folder to forget it"
+            damaged = not isinstance(error, OSError) or error.errno is None  # pyarrow's own word; else the system's, and it may pass
+            raise (InsufficientInputError if damaged else OSError)(text) from error
         for each in schema:
             if each.name not in known:
                 rows = rows.append_column(each, pa.nulls(len(rows), each.type))

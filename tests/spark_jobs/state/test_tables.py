@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from pyarrow.parquet import write_table as write_parquet
 
@@ -60,7 +62,18 @@ def test_a_table_that_is_gone_is_insufficient_input(tmp_path: Path) -> None:
 def test_a_damaged_file_is_named_with_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "outcomes").mkdir()
     (tmp_path / "outcomes" / "part-0.parquet").write_bytes(b"PAR1 torn")
-    with pytest.raises(OSError, match=r"part-0\.parquet cannot be read .*compute its day again"):
+    with pytest.raises(InsufficientInputError, match=r"part-0\.parquet cannot be read .*compute its day again"):
+        read_arrow(NO_SPARK, "outcomes", OUTCOMES, OUTCOMES_SCHEMA, [folder(tmp_path)])
+
+
+def test_a_file_that_cannot_be_read_for_now_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    monkeypatch.setattr(pyarrow.parquet, "ParquetFile", fail)
+    (tmp_path / "outcomes").mkdir()
+    (tmp_path / "outcomes" / "part-0.parquet").touch()
+    with pytest.raises(OSError, match=r"part-0\.parquet cannot be read .*Input/output error"):
         read_arrow(NO_SPARK, "outcomes", OUTCOMES, OUTCOMES_SCHEMA, [folder(tmp_path)])
 
 
