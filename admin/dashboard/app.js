@@ -150,7 +150,7 @@ function frame(content) {
       h("nav", { id: "nav", class: menuOpen ? "open" : "", "aria-label": t("screens") }, MENU.map((name) => h("a", { href: name === "overview" ? "/" : `/${name}`, key: name, "aria-current": at === name ? "page" : null }, t(name)))),
       h("div", { class: "who" }, preferences(), h("span", { class: "role", title: t(`role_${state.session.role}`) }, given(state.session.name), h("small", null, state.session.role)), button(t("sign_out"), signOut, { class: "small" })),
     ),
-    state.link === "lost" && h("p", { class: "lost", role: "status", key: "lost" }, t("link_lost", { since: duration((Date.now() - state.lostAt) / 1000) })),
+    state.link === "lost" && h("p", { class: "lost", role: "status", key: "lost" }, t("link_lost", { since: duration((Date.now() - state.lostAt) / 1000) }), " ", state.lostWhy),
     state.told && h("p", { class: state.told.bad ? "lost told" : "told notice good", role: "status", key: "told" }, state.told.text, " ", h("a", { href: "/changes" }, t("see_history")), " ", button(t("close"), () => set({ told: null }), { class: "small" })),
     state.outdated && h("p", { class: "lost", role: "status", key: "outdated" }, t("outdated"), " ", button(t("reload_page"), () => location.reload(), { class: "small" })),
     h("main", { id: "main", tabindex: "-1", key: address.screen, "aria-busy": state.reading ? "true" : null }, content),

@@ -30,7 +30,7 @@ function onSnapshot(text) {
   const rates = snapshot.rates;
   state.ring.push([rates.received_per_second, rates.forwarded_per_second, rates.refused_per_second]);
   if (state.ring.length > RING) state.ring.shift();
-  set({ snapshot, boot: snapshot.boot, link: "live", lostAt: null });
+  set({ snapshot, boot: snapshot.boot, link: "live", lostAt: null, lostWhy: "" });
 }
 
 function lost() {
@@ -49,6 +49,17 @@ async function again() {
   } catch (error) {
     if (error instanceof Problem && error.status === 401) return set({ session: null, notice: "session_over" });
     if (listening) retryIn(RETRY_MS);
+  }
+}
+
+/** An event source does not say why the gateway refused it, as where a token has all its streams: a request does. */
+async function askWhy() {
+  const asking = new AbortController();
+  setTimeout(() => asking.abort(), RETRY_MS); // it was not refused
+  try {
+    await get("/v1/stream?topics=1&events=0", { signal: asking.signal });
+  } catch (error) {
+    if (error.status) set({ lostWhy: error.message });
   }
 }
 
@@ -73,7 +84,10 @@ function giveUp() {
 const HEARD = {
   snapshot: onSnapshot,
   end: () => retryIn(RETRY_MS / 4),
-  error: () => retryIn(RETRY_MS),
+  error: () => {
+    retryIn(RETRY_MS);
+    askWhy();
+  },
 };
 
 function leave() {

@@ -8,6 +8,7 @@ export const state = {
   notice: null, // why one was signed out
   link: "connecting", // the stream: connecting, live, lost
   lostAt: null, // ms, by this browser's clock: when the last snapshot came
+  lostWhy: "", // what the gateway said instead
   snapshot: null, // the last one of the stream
   ring: [], // the last 60 snapshots' rates, for the small charts
   busyAt: new Map(), // listener -> ms: when its broker last said that it is busy

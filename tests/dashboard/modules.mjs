@@ -86,7 +86,7 @@ let port; // of the worker: there is one
 async function streaming(session) {
   const state = await signedIn();
   globalThis.SharedWorker = class { port = (port = { postMessage: nothing }); };
-  gateway(() => session());
+  gateway((asked) => session(asked));
   const live = await load("live");
   live.start();
   return { state, live, heard: (what, data) => port.onmessage({ data: { what, data: data && JSON.stringify(data) } }) };
@@ -103,6 +103,16 @@ test("a_tab_whose_session_is_somebody_elses_is_loaded_anew", async () => {
     await turn();
     same(loaded, wanted, JSON.stringify(more));
   }
+});
+
+test("a_stream_that_the_gateway_refuses_says_why", async () => {
+  const detail = "the token wall has 32 streams already, its most; end one, or use another token";
+  const { heard, state } = await streaming(({ path }) => (path === "/v1/stream" ? { status: 503, body: { detail } } : { body: { name: "me", role: "operator", page: "p", version: "1" } }));
+  heard("error");
+  await until(() => state.lostWhy);
+  same([state.link, state.lostWhy], ["lost", detail]);
+  heard("snapshot", snapshotOf({}));
+  same([state.link, state.lostWhy], ["live", ""]);
 });
 
 test("what_a_tab_knew_before_it_slept_is_not_live", async () => {
