@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from limiter.quota_snapshot import Snapshot, SnapshotError, dump, load
 from spark_jobs.days import Day, yesterday
-from spark_jobs.errors import EnvironmentFaultError, InsufficientInputError, NeedsSparkError
+from spark_jobs.errors import EarlyEndError, EnvironmentFaultError, InsufficientInputError, NeedsSparkError
 from spark_jobs.log.exclusions import Exclusion
 from spark_jobs.method.pins import Pin, read_pins
 from spark_jobs.parameters import Parameters
@@ -59,8 +59,9 @@ def compute(
     `exclude` are incidents (`FROM/TO:TOPIC`) that teach nothing; with `allow_partial` a day without some gateways is scaled instead of
     refused. `now` (RFC 3339) stands in for the clock. `driver_memory` (`4g`) is Java's heap on a local master; by default it follows the
     log's size. `conf` are settings of Spark, `NAME=VALUE` each. `parameters` are those of `parameters.Parameters`. `master` None is for
-    spark-submit, which brings its own. Returns 0, 1 (failed), 2 (a date, an exclusion or a scheme that is none), 5 (input missing or too
-    damaged, or a gateway missing) or 130 (interrupted); `output` is written whole or not at all.
+    spark-submit, which brings its own. Returns 0, 1 (failed, or the day's last files may still be shipped), 2 (a date, an exclusion or a
+    scheme that is none), 5 (input missing or too damaged, or a gateway missing) or 130 (interrupted); `output` is written whole or not at
+    all.
     """
     try:
         date = Day(date).date if date is not None else yesterday(str(parameters.get("time_zone") or "UTC")).date
@@ -77,7 +78,7 @@ def compute(
     except InsufficientInputError as error:
         print(f"sluice: {error}", file=sys.stderr)
         return INSUFFICIENT
-    except (EnvironmentFaultError, SnapshotError, ValueError, OSError) as error:
+    except (EarlyEndError, EnvironmentFaultError, SnapshotError, ValueError, OSError) as error:
         print(f"sluice: {error}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:

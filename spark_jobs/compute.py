@@ -62,7 +62,8 @@ class Job:
 def compute_quotas(spark: SparkSession | None, job: Job) -> tuple[Snapshot, Manifest]:
     """The snapshot of the night after `job.date`, and the published manifest of that day.
 
-    Raises InsufficientInputError; then nothing but the corrupt lines was written. `spark` and NeedsSparkError: as `day.learn_day`.
+    Raises InsufficientInputError and EarlyEndError; then nothing but the corrupt lines was written. `spark` and NeedsSparkError: as
+    `day.learn_day`.
     """
     parameters, state = job.parameters, job.state
     day = Day(job.date, parameters.time_zone)

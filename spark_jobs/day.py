@@ -80,8 +80,8 @@ def learn_day(spark: SparkSession | None, task: DayTask) -> Manifest:
     """Write the table `topics` of the day into a staged data folder and return the day's manifest, which is not published.
 
     `spark` None: a small day of a local log and state, without it. Raises NeedsSparkError where such a day is not plain;
-    InsufficientInputError where the log is absent, too damaged, or lacks a gateway of the newest day; then nothing but the corrupt
-    lines was written.
+    InsufficientInputError where the log is absent, too damaged, or lacks a gateway of the newest day, EarlyEndError where its last files
+    may still be shipped; then nothing but the corrupt lines was written.
     """
     with unchanged(task.log):
         files = files_of(task.log, task.day.partitions, task.log_storage)
@@ -135,7 +135,7 @@ def _learned(
     if task.tolerance.allow_partial:
         missing |= completeness.still_missing(manifest.gateways, before)
     else:
-        completeness.refuse_early_end(manifest.gateways, day, time.time())
+        completeness.refuse_early_end(manifest.gateways, day, before[-1] if before else None, time.time())
         completeness.refuse_missing(expected, day.date)
     staged = state.stage(day.date)
     write(completeness.observed(counts.gateways, day), staged)

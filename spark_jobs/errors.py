@@ -7,6 +7,10 @@ class InsufficientInputError(Exception):
     """There is no input to compute from, or too much of it is damaged (exit code 5)."""
 
 
+class EarlyEndError(Exception):
+    """The log of a day that is just over ends before it: its last files may still be shipped (exit code 1: trying again mends it)."""
+
+
 class EnvironmentFaultError(Exception):
     """A program or package that the job needs is not installed; the message names it."""
 

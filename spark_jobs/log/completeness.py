@@ -3,7 +3,7 @@
 A gateway writes a line every second, a heartbeat at least. A second with no line of any gateway is missing, not idle: later steps count
 time in observed seconds (ticks). A gateway that wrote until the end of the newest remembered day (of LOOK_BACK_DAYS: a refused day
 is not remembered) and wrote today in less than MIN_SHARE of as many seconds is missing: its part of the demand would be, too, and the
-quotas too small. A day of which no gateway wrote the end is refused while its last files may still be shipped.
+quotas too small. A day that is just over is refused while the last files of a gateway may still be shipped, which sends whole hours.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from spark_jobs.errors import InsufficientInputError
+from spark_jobs.errors import EarlyEndError, InsufficientInputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 LOOK_BACK_DAYS: Final = 7  # for the newest remembered day; as many as the shares of `method.missing` are made of
 MIN_SHARE: Final = 0.95  # of that day's seconds of a gateway: a restart or an upgrade takes less than an hour (a guess)
 MAX_SILENCE_S: Final = 300  # before midnight: a gateway that had gone silent longer was stopped, and is not expected today (a guess)
+FULL_HOUR_S: Final = 60  # before a full hour: a log that ends there ends with its hour; a stalled gateway writes no last seconds (a guess)
 MAY_COME_S: Final = 6 * 3600  # after the day: its last files may be on their way (a guess; `log ship` takes half an hour)
 SHOWN: Final = 5  # missing gateways named in the error
 
@@ -108,12 +109,24 @@ def refuse_missing(gateways: Mapping[str, tuple[int, int]], date: str) -> None:
     )
 
 
-def refuse_early_end(today: Mapping[str, Mapping[str, Any]], day: Day, now: float) -> None:
-    """Raise InsufficientInputError where no gateway wrote the end of a day that is just over."""
-    last = max((int(each["last"]) for each in today.values()), default=day.end)
-    if last < day.end - MAX_SILENCE_S and day.end <= now < day.end + MAY_COME_S:
-        moment = datetime.fromtimestamp(last, UTC)
-        raise InsufficientInputError(
-            f"{day.date}: the log ends at {moment:%Y-%m-%d %H:%M:%S} UTC, and the last files may still be shipped. "
-            "Run it again when they are there; where no gateway ran: --allow-partial"
-        )
+def refuse_early_end(today: Mapping[str, Mapping[str, Any]], day: Day, newest: Manifest | None, now: float) -> None:
+    """Raise EarlyEndError where no gateway wrote the end of a day that is just over, or the log of one that ran on ends with a full hour.
+
+    That is where a log ends whose next hour is not shipped yet. One that had stopped before midnight on the newest remembered day, too,
+    may stop at a full hour every day.
+    """
+    if not day.end <= now < day.end + MAY_COME_S:
+        return
+    early = {name: int(each["last"]) for name, each in sorted(today.items()) if each["last"] < day.end - MAX_SILENCE_S}
+    stopped: set[str] = set()
+    if newest is not None:
+        stopped = {name for name, known in newest.gateways.items() if known["last"] < newest.end - MAX_SILENCE_S}
+    late = [name for name, last in early.items() if -(last + 1) % 3600 < FULL_HOUR_S and name not in stopped]
+    if not early or (len(early) < len(today) and not late):
+        return
+    last = max(early[name] for name in late) if late else max(early.values())
+    named = f" of gateway {', '.join(late[:SHOWN])}" if len(early) < len(today) else ""
+    raise EarlyEndError(
+        f"{day.date}: the log{named} ends at {datetime.fromtimestamp(last, UTC):%Y-%m-%d %H:%M:%S} UTC, and the last files may still be "
+        "shipped. Run it again when they are there; where nothing ran after that: --allow-partial"
+    )

@@ -273,7 +273,7 @@ def test_the_gateways_behind_tunnels_are_all_published_at(machine: Machine) -> N
 @pytest.mark.long
 def test_the_container_of_the_cron_job_publishes_at_both_gateways(machine: Machine) -> None:
     job: dict[str, Any] = next(part for part in yaml.safe_load_all(CRONJOB.read_text()) if part["kind"] == "CronJob")
-    assert (job["spec"]["schedule"], job["spec"]["timeZone"]) == ("20 0 * * *", "Etc/UTC")
+    assert (job["spec"]["schedule"], job["spec"]["timeZone"]) == ("40 0 * * *", "Etc/UTC")
     pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert [each["name"] for each in pod["volumes"]] == [each["name"] for each in container["volumeMounts"]]

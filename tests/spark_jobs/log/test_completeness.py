@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from spark_jobs.days import Day
-from spark_jobs.errors import InsufficientInputError
+from spark_jobs.errors import EarlyEndError, InsufficientInputError
 from spark_jobs.log.completeness import (
     MAX_SILENCE_S,
     MAY_COME_S,
@@ -101,8 +101,19 @@ def test_a_gateway_whose_log_ended_before_midnight_is_named_once_it_is_absent() 
 def test_a_day_whose_last_hour_is_not_shipped_yet_is_refused_for_some_hours() -> None:
     """23 hours passed as a complete day, each night: a batch at 23:00 UTC was never learned."""
     short = {"a": {"last": TODAY.end - 3601}, "b": {"last": TODAY.start}}
-    with pytest.raises(InsufficientInputError, match=r"the log ends at 2026-11-20 22:59:59 UTC, .* --allow-partial"):
-        refuse_early_end(short, TODAY, TODAY.end + 600)
+    with pytest.raises(EarlyEndError, match=r"the log ends at 2026-11-20 22:59:59 UTC, .* --allow-partial"):
+        refuse_early_end(short, TODAY, None, TODAY.end + 600)
     for now in (TODAY.end - 1800, TODAY.end + MAY_COME_S):  # the day is not over, or nothing is to come
-        refuse_early_end(short, TODAY, now)
-    refuse_early_end({**short, "c": {"last": TODAY.end - MAX_SILENCE_S}}, TODAY, TODAY.end + 600)
+        refuse_early_end(short, TODAY, None, now)
+    refuse_early_end({"b": {"last": TODAY.start}, "c": {"last": TODAY.end - MAX_SILENCE_S}}, TODAY, None, TODAY.end + 600)
+
+
+def test_the_last_hour_of_each_gateway_is_waited_for_but_not_of_one_that_was_stopped() -> None:
+    """One gateway whose last hour had come hid all whose had not, and these were not expected on the next day either."""
+    known, now = manifest({"a": (0, 86_400), "b": (0, 86_400), "stops": (0, 82_800)}), TODAY.end + 1200
+    whole, late, stopped = {"last": TODAY.end - 1}, {"last": TODAY.end - 3601}, {"last": TODAY.end - 2000}
+    for newest in (known, None):  # on a first night, and where b is new, too
+        with pytest.raises(EarlyEndError, match="the log of gateway b ends at 2026-11-20 22:59:59 UTC"):
+            refuse_early_end({"a": whole, "b": late}, TODAY, newest, now)
+        refuse_early_end({"a": whole, "b": stopped}, TODAY, newest, now)
+    refuse_early_end({"a": whole, "stops": late}, TODAY, known, now)
