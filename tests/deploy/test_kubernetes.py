@@ -137,6 +137,14 @@ def test_containers_are_locked_down_and_have_what_they_ask_for(name: str) -> Non
             assert set(each["resources"]["limits"]) == {"cpu", "memory"}
 
 
+@pytest.mark.parametrize("name", ["nightly", "helm-broker"])
+def test_a_night_ends_before_the_next_one_begins(name: str) -> None:
+    """A tunnel to a gateway that was away waited for ever: the Job neither failed nor ended, and no later night began."""
+    (cron,) = [each["spec"] for each in SETS.get(name, NIGHTLY) if each["kind"] == "CronJob"]
+    assert cron["schedule"] == "40 0 * * *"
+    assert cron["jobTemplate"]["spec"]["activeDeadlineSeconds"] == 6 * 3600
+
+
 @pytest.mark.parametrize("name", SETS)
 def test_a_gateway_that_a_service_leads_to_serves_newcomers_while_its_rules_change(name: str, tmp_path: Path) -> None:
     settings = load(written(SETS[name], tmp_path))
