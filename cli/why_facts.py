@@ -33,7 +33,9 @@ from limiter.rules.rule_set import UNRULED
 
 JSONObject = dict[str, Any]
 REACHED: Final = "limit_reached"
-EVENTS: Final = "limit_reached,limit_recovered"
+RECOVERED: Final = "limit_recovered"
+EVENTS: Final = f"{REACHED},{RECOVERED}"
+ENDED: Final = "worker_ended"
 MAX_EVENTS: Final = 500  # events; asked for
 MAX_CLIENTS: Final = 8  # client addresses; whose connections are looked up
 MAX_CONNECTIONS: Final = 20  # connections; looked at of one address
@@ -195,23 +197,33 @@ def _or_nothing(client: AdminClient, target: str, query: Mapping[str, str] | Non
 
 
 def _events(client: AdminClient, topic: str, protocol: str) -> list[JSONObject]:
-    """The episodes of limits that are still known, the latest last."""
-    answer = _or_nothing(client, "/v1/events", {"kind": EVENTS, "limit": str(MAX_EVENTS)})
+    """The episodes of limits that are still known, the latest last. Those of a worker that has ended since are over without a word."""
+    answer = _or_nothing(client, "/v1/events", {"kind": f"{EVENTS},{ENDED}", "limit": str(MAX_EVENTS)})
     of_topic = _or_nothing(client, "/v1/events", {"kind": EVENTS, "topic": topic, "limit": str(MAX_EVENTS)})  # may be older ones
     found = {str(item["id"]): item for each in (of_topic, answer) for item in (each or {}).get("items", [])}
     numbers = {name: int(name.rpartition("-")[2]) for name in found}  # by `ts` they would be out of order where the clock was set back
-    return [found[name] for name in sorted(numbers, key=numbers.__getitem__) if found[name].get("protocol") == protocol]
+    ordered = [found[name] for name in sorted(numbers, key=numbers.__getitem__)]
+    last_end = {event.get("worker"): at for at, event in enumerate(ordered) if event.get("event") == ENDED}
+    return [
+        {**event, "event": RECOVERED} if at < last_end.get(event.get("worker"), 0) else event
+        for at, event in enumerate(ordered)
+        if event.get("protocol") == protocol
+    ]
 
 
 def last_event(events: list[JSONObject], level: JSONObject, topic: str) -> JSONObject | None:
-    """The last event of a level's bucket; where the bucket is not known, the last one that this key had a part in."""
+    """The last event of a level's bucket; where the bucket is not known, the last one that this key had a part in.
+
+    Each worker has episodes of its own: the limit is reached as long as one of them has not recovered.
+    """
+    last: dict[object, JSONObject] = {}  # by worker
     for event in reversed(events):
         same = all(event.get(name) == level.get(name) for name in ("per", "rule"))
         if level.get("rule") == UNRULED.name:  # else the rule has one bucket for all its operations, and the event names the worst
             same = same and event.get("operation") == level.get("operation")
         if same and (event.get("thing") == level["thing"] if level.get("thing") else event.get("topic") == topic):
-            return event
-    return None
+            last.setdefault(event.get("worker"), event)
+    return next((event for event in last.values() if event.get("event") == REACHED), next(iter(last.values()), None))
 
 
 def _ranked(client: AdminClient, protocol: str) -> list[JSONObject]:

@@ -211,6 +211,34 @@ def test_the_event_of_a_rule_for_several_operations_is_found_for_each_and_those_
     assert last_event(changed, {"per": "topic", "rule": "unruled", "thing": KEY, "operation": "requeue"}, KEY) is changed[0]
 
 
+def episodes(*of: tuple[str, int]) -> list[dict[str, Any]]:
+    """Lines of one limit, each with its event and worker."""
+    bucket = {"protocol": "amqp", "topic": KEY, "per": "topic", "rule": "bills", "thing": KEY, "operation": "produce"}
+    return [
+        {"id": f"6f1c03aa-{at}", "ts": f"2026-11-30T08:00:0{at}.000Z", "since": "", **bucket, "event": event, "worker": worker}
+        for at, (event, worker) in enumerate(of, 1)
+    ]
+
+
+def test_a_limit_is_reached_as_long_as_one_worker_says_so() -> None:
+    """Worker 2 says it again a minute later only; when worker 1 recovered, the limit "was over it"."""
+    events = episodes(("limit_reached", 1), ("limit_reached", 2), ("limit_recovered", 1))
+    assert last_event(events, level(), KEY) is events[1]
+    both = [*events, *episodes(("limit_recovered", 2))]
+    assert last_event(both, level(), KEY) is both[-1]
+    assert last_event([], level(), KEY) is None
+
+
+def test_a_limit_is_not_reached_any_more_where_the_worker_that_said_so_has_ended(sluice: Any, admin: Any) -> None:
+    events = episodes(("limit_reached", 1), ("limit_recovered", 2), ("worker_ended", 1))
+    del events[2]["protocol"]
+    for told, state in ((events[:2], "limited_now"), (events, "limited_before")):
+        admin.answers["GET /v1/events"] = (200, {"items": told, "next": "6f1c03aa-9", "more": False, "gap": False})
+        admin.answers[f"GET /v1/limits/amqp/{KEY}"] = (200, {"protocol": "amqp", "topic": KEY, "levels": [level()]})
+        admin.answers["GET /v1/topics"] = (200, {"items": [], "next": None, "total": 0})
+        assert sluice("why", *WORDS, "-o", "json").json["state"] == state
+
+
 def test_events_are_in_the_order_of_their_numbers_where_the_clock_was_set_back(sluice: Any, admin: Any) -> None:
     """What had recovered was limited for the hour that the clock was set back by."""
     events = [
