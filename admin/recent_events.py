@@ -1,9 +1,9 @@
 """The log's last events, kept in memory for `GET /v1/events` and `/v1/stream`.
 
 A handler of the product's logger takes every event of level info and above where it is logged, whatever `log.level` writes down. Of one
-event at most MAX_PER_SECOND are taken in a second (the next one says how many were not), and at most MAX_EVENTS are kept. When there are
-more, the oldest of the kind that has most goes: a flood of one kind does not push the others out. Of EPISODES all are taken: whoever reads
-them would take a limit for over, or not, by an event that was left out.
+event at most MAX_PER_SECOND are taken in a second (the next one says how many were not), and at most MAX_EVENTS are kept of each process.
+When there are more, the oldest of the kind that has most goes: a flood of one kind does not push the others out. Of EPISODES all are taken:
+whoever reads them would take a limit for over, or not, by an event that was left out.
 
 Events are numbered from 1, for good within one run of the process; with the run's `boot` in front the number is an id (`6f1c03aa-17`).
 Workers have a ring each and hand over what is new in it once a second (`take_new`); their parent's ring numbers it anew (`add`).
@@ -17,7 +17,8 @@ from typing import Final
 
 from common.log import LineLimiter, logger, moment
 
-MAX_EVENTS: Final = 2000  # events; kept, some 1 MB; a guess
+MAX_EVENTS: Final = 2000  # events; kept of each process, some 1 MB; a guess
+MAX_PROCESSES: Final = 8  # for which there is room, some 8 MB; a guess
 MAX_PER_SECOND: Final = 20  # events; of one kind, as the log writes them
 EPISODES: Final = ("limit_reached", "limit_recovered")  # few: one a minute of each of 1000 limits (`gateway/telemetry/limit_events.py`)
 MAX_TEXT: Final = 1000  # characters; of one field; a guess
@@ -29,8 +30,10 @@ JSONObject = dict[str, object]
 class RecentEvents(logging.Handler):
     """The ring. Any thread may add to it and read it."""
 
-    def __init__(self, boot: str) -> None:
+    def __init__(self, boot: str, processes: int = 1) -> None:
+        """`processes`: whose events are added."""
         super().__init__(logging.INFO)
+        self._processes = min(processes, MAX_PROCESSES)
         self.boot = boot
         self.last = 0  # the number of the latest event
         self.forgotten = 0  # the highest number that is not kept any more
@@ -65,7 +68,7 @@ class RecentEvents(logging.Handler):
             self.last += 1
             self._kept[self.last] = {"id": f"{self.boot}-{self.last}", **event}
             self._by_kind.setdefault(str(event["event"]), deque()).append(self.last)
-            if len(self._kept) > MAX_EVENTS:
+            if len(self._kept) > MAX_EVENTS * self._processes:
                 oldest = max(self._by_kind.values(), key=len).popleft()
                 del self._kept[oldest]
                 self.forgotten = max(self.forgotten, oldest)

@@ -114,7 +114,7 @@ class ControlPlane:
         self.inheritance = inheritance
         self._takeover = takeover
         self._first_steps = first_steps
-        self.recent_events = RecentEvents(boot)
+        self.recent_events = RecentEvents(boot, settings.gateway.workers)
         self.reloads = Reloads(store)
         self.fill_levels = FillLevelsFile(settings.gateway.state_directory, judge)
         if takeover is None:

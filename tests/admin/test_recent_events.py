@@ -147,6 +147,14 @@ def test_a_worker_hands_over_what_is_new(ring: RecentEvents) -> None:
     assert parents.after(0) == [{"id": "parent-1", "ts": "", "level": "info", "event": "three", "worker": 2}]
 
 
+def test_the_ring_of_a_parent_has_room_for_the_limits_of_all_its_workers() -> None:
+    """600 limits over at four workers were 2,400 lines a minute: of some that were over, nothing was known."""
+    ring = RecentEvents("b00t", 4)
+    for at in range(2 * 4 * 600):
+        add(ring, "limit_reached", minute=at // 2400, thing=f"t{at % 600}", worker=at // 600 % 4)
+    assert len([event for event in ring.after(0) if event["minute"] == 1]) == 2400
+
+
 def test_threads_may_add_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recent_events, "MAX_EVENTS", 100)
     ring = RecentEvents("b00t")
