@@ -28,15 +28,16 @@ Sample = tuple[tuple[str, ...], float]  # of a metric: the values of its labels,
 
 
 class ReloadFailedError(Exception):
-    """The configuration could not be loaded; the last good one stays in force. `errors` are the messages, one per fault.
+    """The configuration could not be put in force. `errors` are the messages, one per fault; `holds` is what is in force.
 
     `passing`: the fault is not the files', and another try may succeed.
     """
 
-    def __init__(self, errors: list[str], *, passing: bool = False) -> None:
+    def __init__(self, errors: list[str], *, passing: bool = False, holds: str = "the last good configuration stays in force") -> None:
         super().__init__("\n".join(errors))
         self.errors = errors
         self.passing = passing
+        self.holds = holds
 
 
 class Gateway(Protocol):

@@ -388,7 +388,7 @@ class ControlPlane:
         await self.in_force()
         faults = [fault for plane in self.planes() for fault in plane.take_faults()]
         if faults:
-            raise self.reloads.failed(ReloadFailedError(faults, passing=True))
+            raise self.reloads.failed(ReloadFailedError(faults, passing=True, holds="all other workers have the new one"))
 
     def drain(self) -> None:
         self.governed.drain_requested.set()

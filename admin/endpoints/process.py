@@ -66,9 +66,7 @@ async def reload(context: Context) -> Answer:
         done = await context.gateway.reload(dry_run=dry_run)
         await context.gateway.reloaded_everywhere()
     except ReloadFailedError as error:
-        raise invalid(
-            "the configuration cannot be used; the last good one stays in force", [Fault("", text) for text in error.errors]
-        ) from error
+        raise invalid(f"the configuration cannot be used; {error.holds}", [Fault("", text) for text in error.errors]) from error
     return Answer(done, reason=text_of(body.reason))
 
 

@@ -127,7 +127,7 @@ LIFE: Final = {
         "info", fields="files", meaning="Files of the configuration changed (`gateway.reload_on_change`); a reload follows."),
     "reloaded": lines(
         "info", fields="in_force needs_restart", meaning="The configuration was read again: what holds now, and what needs a restart."),
-    "reload_failed": lines("error", fields="err remedy", meaning="The configuration could not be read; the last good one stays in force."),
+    "reload_failed": lines("error", fields="err remedy", meaning="The configuration could not be put in force; `remedy` says what holds."),
     "certificate_ending": lines("warning", fields="setting err remedy", meaning="A certificate of the configuration expires soon."),
     "few_open_files": lines(
         "warning", fields="err remedy", meaning="The limit of open files leaves room for few connections; the line says how many."),

@@ -175,7 +175,7 @@ class Reloads:
         """Nothing of it is in force, or not in all processes; `error` again."""
         self.last.at = time.time()
         self.last.ok = False
-        log.event(logging.ERROR, "reload_failed", err=str(error), remedy="the last good configuration stays in force")
+        log.event(logging.ERROR, "reload_failed", err=str(error), remedy=error.holds)
         return error
 
     def __repr__(self) -> str:

@@ -263,6 +263,9 @@ class Worker:
         except (ConfigError, TlsFileError) as error:
             log.event(logging.ERROR, "reload_failed", err=str(error), remedy="what this worker had before stays in force")
             return str(error)
+        except Exception as error:  # no thread, say: as in `reload_or_go_on`, it must not end what serves
+            log.failure("reload_failed", error)
+            return f"{type(error).__name__}: {error}"
         return ""
 
     def _report(self, number: int, names: list[str]) -> StateReport:
@@ -272,7 +275,7 @@ class Worker:
                 views[name] = self._view(name)
             except Exception as error:  # one view that cannot be told must not cost this worker's clients their connections
                 log.failure("view_failed", error, view=name)
-        if "topics" in views:
+        if "topics" in names:
             views["forgotten"] = self._forgotten()  # after all others: they fold, and only that forgets
         self.gateway.accounts.fold(now_ns())
         candidates = self.bucket_ids.candidate_counters(self.outbox)
@@ -285,7 +288,13 @@ class Worker:
     def _forgotten(self) -> bytes:
         """What was counted of the topics that are forgotten since the last report."""
         forgotten, self._forgotten_topics = self._forgotten_topics, []
-        return encoded([status.topic(self.gateway, totals, now_ns()) for totals in forgotten])
+        told = []
+        for totals in forgotten:
+            try:
+                told.append(msgspec.Raw(encoded(status.topic(self.gateway, totals, now_ns()))))
+            except Exception as error:  # as in `_report`; the others are told
+                log.failure("view_failed", error, view="forgotten")
+        return encoded(told)
 
     def _view(self, name: str) -> bytes:
         match name:

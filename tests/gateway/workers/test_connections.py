@@ -6,18 +6,21 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import trio
 import trio.testing
 
 from common.views.connections import ConnectionView, SilentConnectionView
+from common.views.topics import TopicView
 from gateway.data_plane import Close
 from gateway.telemetry import status
+from gateway.telemetry.views import DECODERS
 from gateway.workers import rules as rule_sets
 from gateway.workers.child import DESCRIBE_S
-from gateway.workers.wire import FOR_PARENTS, FOR_WORKERS, Begin, Describe, Described, StateReport, listen
+from gateway.workers.wire import FOR_PARENTS, FOR_WORKERS, Begin, Describe, Described, Reload, StateReport, listen
 from gateway.workers.worker import Worker, encoded
 from support.idle_standalone import idle_parent, written
 from support.wires.wires import Wires
@@ -140,6 +143,27 @@ def test_the_worker_that_has_a_connection_is_told_to_close_it(several: Gateways)
     assert [several.parent.close_connection(number, "why") for number in (20, 99)] == [True, False]
     said = [child.outbox._frames[-1:] for child in several.parent.children.values()]
     assert [FOR_WORKERS.decode(frames[0][4:]) if frames else None for frames in said] == [None, Close(20, "why")]
+
+
+def test_a_forgotten_topic_that_cannot_be_told_is_left_out_and_ends_no_worker(several: Gateways, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It left the reader of what the parent sends, and the worker ended; while `topics` failed, none was ever let go."""
+    worker = several.workers[2]
+    views = [TopicView(protocol="amqp", topic=topic, operation="produce", received=count) for topic, count in (("a", 1 << 64), ("b", 3))]
+    monkeypatch.setattr("gateway.workers.worker.status", SimpleNamespace(topic=lambda _, view, __: view))
+    monkeypatch.setattr(worker.plane, "view", lambda _: 1 << 64)
+    worker._forgotten_topics += cast("Any", views)
+    told = worker._report(1, ["topics"]).views
+    assert list(told) == ["forgotten"]
+    assert [(each.topic, each.received) for each in DECODERS["topics"].decode(told["forgotten"])] == [("b", 3)]
+    assert worker._forgotten_topics == []
+
+
+async def test_a_reload_that_has_no_thread_fails_and_ends_no_worker(several: Gateways, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def no_thread(*_: object, **__: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", no_thread)
+    assert await several.workers[2]._reload(Reload(1, "{}")) == "RuntimeError: can't start new thread"
 
 
 async def test_a_view_that_cannot_be_told_is_left_out_and_ends_no_worker(
