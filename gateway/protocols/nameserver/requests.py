@@ -157,7 +157,8 @@ class Requests:
                     raise unreadable(f"{number} is no 32-bit number")
             if self.version < 0:
                 self.language = str(fields.language or "")[:16]
-                self.version = fields.version if isinstance(fields.version, int) and fields.version >= 0 else 0
+                version = fields.version
+                self.version = version if type(version) is int and 0 <= version < 1 << 31 else 0  # Java's int, as `rocketmq/frames.py`
         else:
             if end - start < FIXED:
                 raise unreadable(f"{end - start} bytes, the fixed part alone has {FIXED}")

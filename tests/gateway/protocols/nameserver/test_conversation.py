@@ -291,6 +291,15 @@ def test_an_unfinished_request_is_known_so_that_nothing_is_sent_into_it() -> Non
     assert one.conversation.budget.frame_left == 0
 
 
+@pytest.mark.parametrize(("said", "known"), [((1 << 31) - 1, (1 << 31) - 1), (1 << 31, 0), (10**26, 0), (-1, 0), (True, 0)])
+def test_a_clients_version_is_an_int_of_java(said: int, known: int) -> None:
+    one = talk()
+    one.client(rocketmq.frame(rocketmq.json_header(105, {"topic": "orders"}, version=said)))
+    version = one.conversation.describe()["version"]
+    assert version == known
+    assert type(version) is int
+
+
 def test_a_description_names_the_clients_language_and_version() -> None:
     one = talk()
     one.client(ask(1))
