@@ -268,7 +268,6 @@ class Frames:
             if self._waits(at, end, size):
                 return None
             poll = self._poll(data, at, end, header, opaque)
-            poll.unanswered = not wants_answer
             if wants_answer or poll.kind == REQUEST:  # brokers answer some that are one-way: those are limited all the same
                 parts.append(poll)
                 return poll
@@ -433,6 +432,7 @@ class Frames:
         limited = self.context.judge.limited(key)
         poll = Poll(data, at, end, header.code, opaque, key, limited=limited)
         if limited:
+            poll.unanswered = header.flag & ONE_WAY != 0
             word: i64 = u32(data, at + 4)
             terms = read_terms(data, at + PREFIX, at + PREFIX + (word & 0xFFFFFF), word >> 24, header.code)
             most = key.in_a_second

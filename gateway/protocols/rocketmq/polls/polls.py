@@ -57,14 +57,14 @@ class Settlement(Part):
 class PollAnswer(AnswerWatcher):
     """The answer to one poll: counts what it brings."""
 
-    __slots__ = ("bypassed", "held", "key", "polls", "pop", "queue", "reservation", "sent_at", "stored")
+    __slots__ = ("bypassed", "counted", "held", "key", "polls", "queue", "reservation", "sent_at", "stored")
 
     def __init__(self, polls: Polls, key: Key) -> None:
         self.polls = polls
         self.key = key
         self.reservation: Reservation | None = None  # where it is limited
         self.queue: PollQueue | None = None
-        self.pop = False  # the poll is one
+        self.counted = False  # the poll is one of its queue's `unanswered`
         self.held = False  # the poll was
         self.bypassed = False  # the poll went on without a verdict
         self.sent_at = 0  # monotonic ns, where there is a reservation
@@ -117,9 +117,10 @@ class Polls:
             poll.reservation = Reservation(0, 0, queue.place())
         else:
             queue = self.queues.of(key, terms.queue)
-            messages, size = self.queues.expects(key, queue, terms.max_messages, queue.unanswered)
+            others = 1 if poll.unanswered else queue.unanswered  # no client's library sends a one-way one: the most
+            messages, size = self.queues.expects(key, queue, terms.max_messages, others)
             poll.reservation = Reservation(messages, size, queue.place())
-            if poll.code not in POPS:
+            if is_counted(poll):
                 queue.unanswered += 1
         poll.queue = queue
 
@@ -143,7 +144,7 @@ class Polls:
             self.held.go_on(key, poll.due)
         if poll.code == NOTIFICATION:
             return
-        answer.pop = poll.code in POPS
+        answer.counted = is_counted(poll)
         answer.queue = queue
         answer.reservation = reservation
         answer.held = poll.again
@@ -153,9 +154,12 @@ class Polls:
             answer.sent_at = reservation.asked_at
             self.sent.append(answer)
             self._update_due()
-        elif repeated and reservation.taken and poll.terms is not None:  # nobody sees what it brings: the most it could
-            self.settlements.append(Settlement(key, reservation, 0, poll.terms.max_messages, MAX_ANSWER_BYTES))
-            self._update_due()
+        elif repeated:  # nobody sees its answer
+            if answer.counted:
+                queue.unanswered -= 1
+            if reservation.taken and poll.terms is not None:  # the most that it could bring
+                self.settlements.append(Settlement(key, reservation, 0, poll.terms.max_messages, MAX_ANSWER_BYTES))
+                self._update_due()
 
     def hold(self, poll: Poll, due: int) -> None:
         """Keep `poll`, which is over its limit, until `due`."""
@@ -182,7 +186,8 @@ class Polls:
             assert queue is not None
             assert reservation is not None
             if poll.code != NOTIFICATION:
-                reservation.messages, reservation.size = self.queues.expects(key, queue, terms.max_messages, queue.unanswered - 1)
+                others = 1 if poll.unanswered else queue.unanswered - 1
+                reservation.messages, reservation.size = self.queues.expects(key, queue, terms.max_messages, others)
         return taken
 
     def answer_empty(self, poll: Poll) -> bytes:
@@ -195,7 +200,7 @@ class Polls:
         assert queue is not None
         if poll.order == queue.waiting:
             queue.waiting = 0
-        if poll.code not in POPS:
+        if is_counted(poll):
             queue.unanswered -= 1
         self.held.go_on(key, poll.due)
         self.empty += 1
@@ -239,7 +244,7 @@ class Polls:
         if reservation is None or queue is None:
             return
         answer.sent_at = -1
-        if not answer.pop:
+        if answer.counted:
             queue.unanswered -= 1
         self.queues.learn(answer.key, queue, messages, size)
         if reservation.taken and (messages > 0 or reservation.messages > 0 or reservation.size > 0):
@@ -272,6 +277,11 @@ class Polls:
 
     def __repr__(self) -> str:
         return f"<Polls held={self.held} sent={len(self.sent)}>"
+
+
+def is_counted(poll: Poll) -> bool:
+    """Whether it is a pull that the broker answers, by its queue's number alone."""
+    return poll.code not in POPS and not poll.unanswered
 
 
 def number_after(data: bytes, name: bytes, skipped: i64, start: i64, end: i64) -> int:

@@ -6,7 +6,8 @@ it could bring: a consumer that begins with a backlog must not take it all at on
 found nothing: its queue is quiet, and nothing stays reserved for it.
 
 No client's library asks a queue for messages again before its pull is answered. Whoever does is expected to get the most each time, or
-any number of pulls for a quiet queue would pass for nothing. (Pops are not counted: those of all of a Proxy's clients are of one queue.)
+any number of pulls for a quiet queue would pass for nothing. Pops are not counted: those of all of a Proxy's clients are of one queue. So
+are the pulls of a broadcasting group's members behind a Proxy; each beside another reserves the most, for a second at most.
 """
 
 from __future__ import annotations

@@ -498,6 +498,33 @@ def test_a_queue_is_quiet_again_for_whoever_waits_for_the_answer() -> None:
     assert [queue.unanswered for queue in queues if queue is not None] == [0]
 
 
+def one_way_pull(opaque: int) -> bytes:
+    """From the queue that is quiet."""
+    extra: dict[str, Value] = {"topic": "orders", "consumerGroup": "readers", "queueId": 0, "queueOffset": 0, "maxMsgNums": 5, "sysFlag": 6}
+    return encode_request(11, extra, opaque=opaque, flag=2)
+
+
+@pytest.mark.parametrize("unseen", [pull(queue=0, opaque=1), one_way_pull(2)], ids=["one opaque twice", "one-way"])
+def test_a_pull_whose_answer_is_not_seen_leaves_the_queue_as_quiet_as_it_was(unseen: bytes) -> None:
+    """It was never answered, so each later pull of the queue reserved the most it could bring, for the connection's life."""
+    talk = quiet(64)
+    talk.client(unseen)
+    talk.wait(2 * SECOND)
+    assert len(split_frames(talk.to_broker)) == 1
+    talk.broker(nothing_found(1))
+    (queue,) = {part.queue for part in talk.parts if isinstance(part, Poll)}
+    assert queue is not None
+    assert queue.unanswered == 0
+
+
+def test_one_way_pulls_of_a_quiet_queue_reserve_the_most_they_could_bring() -> None:
+    talk = quiet(10)
+    talk.broker(nothing_found(1))
+    talk.wait(SECOND)
+    talk.client(b"".join(one_way_pull(opaque) for opaque in range(10, 310)))
+    assert len(split_frames(talk.to_broker)) == 2
+
+
 def test_waiting_pops_are_not_taken_for_a_flood() -> None:
     """A Proxy asks for all its clients on one connection."""
     talk = Talk("rocketmq", limit(5))
