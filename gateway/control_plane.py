@@ -123,6 +123,7 @@ class ControlPlane:
         self.recent_overhead = glance.RecentOverhead(exposition.OVERHEAD_BUCKETS)
         self.series = SeriesStore(settings.admin.series_topics, messages_limit)
         self._begun = False
+        self.up = trio.Event()  # systemd is told READY=1 before anybody who waits for it goes on
         self._files_read = look(watched(settings)) if settings.gateway.reload_on_change else {}  # before those of TLS and tokens are read
 
     def _govern(self, governed: Governed, planes: Mapping[int, DataPlane]) -> None:
@@ -447,3 +448,4 @@ class ControlPlane:
         governed = self.governed
         log_started(governed.settings, governed.listening.values(), self.began, workers)
         log.tell(self._first_steps(governed.settings, self.admin_server.sign_in_link))
+        self.up.set()

@@ -70,4 +70,4 @@ class Standalone(ControlPlane):
         await self.admin_server.run(task_status=task_status)
 
     async def watch_signals(self, *, task_status: trio.TaskStatus[None]) -> None:
-        await watch_signals(self._reload_everywhere, self.gateway.drain_requested, task_status=task_status)
+        await watch_signals(self._reload_everywhere, self.gateway.drain_requested, self.up, task_status=task_status)

@@ -55,11 +55,15 @@ def log_started(settings: Settings, listeners: Iterable[Listener], began: float,
 
 
 async def watch_signals(
-    reload: Callable[[], Awaitable[object]], drain_requested: trio.Event, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    reload: Callable[[], Awaitable[object]],
+    drain_requested: trio.Event,
+    serving: trio.Event,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Drain at SIGTERM and SIGINT, reload at SIGHUP. What other signals do: `signals.py`."""
+    """Drain at SIGTERM and SIGINT, reload at SIGHUP once `serving`. What other signals do: `signals.py`."""
     async with trio.open_nursery() as nursery:
-        await nursery.start(reload_on_hangup, reload)
+        await nursery.start(reload_on_hangup, reload, serving)
         number = await first_stop(task_status=task_status)
         log.event(logging.INFO, "stopping", signal=number.name)
         drain_requested.set()

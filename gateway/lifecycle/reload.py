@@ -206,12 +206,16 @@ def read(current: Settings, store: FileRules) -> NewConfiguration:
 
 
 async def reload_on_hangup(
-    reload: Callable[[], Awaitable[object]], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    reload: Callable[[], Awaitable[object]], serving: trio.Event, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Reload at each SIGHUP, one after the other, and tell systemd. A task of its own: SIGTERM must not wait for a reload."""
+    """Reload at each SIGHUP, one after the other, and tell systemd. A task of its own: SIGTERM must not wait for a reload.
+
+    One that comes before `serving` waits for it: systemd would take READY=1 for the start, and begin units whom nobody serves yet.
+    """
     with trio.open_signal_receiver(signal.SIGHUP) as hangups:
         send_kept_hangup()
         task_status.started()
+        await serving.wait()
         async for _ in hangups:
             systemd.notify("RELOADING=1")
             await reload_or_go_on(reload)

@@ -199,7 +199,7 @@ class Parent(ControlPlane):
             await self.admin_server.open()
         self.inheritance.close_rest()
         async with trio.open_nursery() as nursery:
-            await nursery.start(watch_signals, self._reload_everywhere, self.drain_requested)
+            await nursery.start(watch_signals, self._reload_everywhere, self.drain_requested, self.up)
             async with trio.open_nursery() as starting:
                 for place in range(1, self.settings.gateway.workers + 1):
                     self.children[place] = self._child(place, 0)

@@ -92,7 +92,7 @@ def test_one_that_comes_while_the_next_process_starts_starts_another_when_that_h
 
 
 HANGUP = """\
-import os, signal, trio
+import os, signal, trio, trio.testing
 from common import log
 from gateway.lifecycle import reload, signals
 
@@ -102,7 +102,12 @@ async def reread():
 
 async def main():
     with scope:
-        await reload.reload_on_hangup(reread)
+        serving = trio.Event()
+        async with trio.open_nursery() as nursery:
+            await nursery.start(reload.reload_on_hangup, reread, serving)
+            await trio.testing.wait_all_tasks_blocked()
+            print("serves", flush=True)
+            serving.set()
 
 scope = trio.CancelScope()
 handler = log.start("info", "json")
@@ -115,4 +120,4 @@ handler.close()
 
 def test_a_hangup_while_the_process_starts_is_a_reload_once_it_serves() -> None:
     """It ended the process without a word until November 2026."""
-    assert done_by(HANGUP).stdout == "reloaded\n"
+    assert done_by(HANGUP).stdout == "serves\nreloaded\n"

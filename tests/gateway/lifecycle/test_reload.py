@@ -224,8 +224,13 @@ async def test_each_hangup_reloads_even_after_one_that_failed(monkeypatch: pytes
         reloaded += 1
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(reload.reload_on_hangup, reread)
-        for _ in range(3):
+        serving = trio.Event()
+        await nursery.start(reload.reload_on_hangup, reread, serving)
+        signal.raise_signal(signal.SIGHUP)  # while it starts: systemd would take its READY=1 for the start
+        await trio.testing.wait_all_tasks_blocked()
+        assert told == []
+        serving.set()
+        for _ in range(2):
             await trio.testing.wait_all_tasks_blocked()
             signal.raise_signal(signal.SIGHUP)
         with trio.fail_after(30):
