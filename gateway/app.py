@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from limiter.rules.rule_set import RuleSet
 
 ARRIVING_ROUND_S: Final = 0.02  # seconds; between two looks whether all that were accepted are served
+SLICE_SESSIONS: Final = 1000  # looked at in one go: 1 ms; a guess
 UNSENT_BYTES: Final = 262_144  # bytes; that wait for a client, above which its broker is not read: one read
 
 
@@ -318,12 +319,18 @@ class Gateway:
             self.sweeper.attempt(least, partial(send_close, least, words, "connection_limit", now_ns()))
             self.sweeper.end(least)
 
-    def close_left_behind(self, now: int) -> None:
-        """Once a second: close what is connected to an address that a name server's broker has left; clients then dial its port again."""
+    def close_left_behind(self, now: int) -> Iterator[None]:
+        """Once a second: close what is connected to an address that a name server's broker has left; clients then dial its port again.
+
+        In slices: what waits of clients that are gone stays there, for hours where its limit is low, and is looked for each time.
+        """
         left = {listener.name: listener for brokers in self.brokers.values() for listener in brokers.left_behind()}
         if not left:
             return
-        for session in list(self.sweeper.sessions.values()):
+        for number, session in enumerate(list(self.sweeper.sessions.values()), 1):
+            if number % SLICE_SESSIONS == 0:
+                self.event_loop.wake()
+                yield
             listener = left.get(session.listener_config.name)
             if listener is None or listener.upstreams.has(session.upstream.heard):
                 continue

@@ -55,8 +55,8 @@ class Gateway(RunningGateway, Protocol):
     def close_second(self, second: int, elapsed_s: float) -> Iterator[None]:
         """What else looks at the topics' rates of a second that is over, in slices."""
 
-    def close_left_behind(self, now: int) -> None:
-        """Close what is connected to an address that its broker has left."""
+    def close_left_behind(self, now: int) -> Iterator[None]:
+        """Close what is connected to an address that its broker has left, in slices."""
 
 
 class ExpiringChanges(Protocol):
@@ -116,7 +116,7 @@ async def close_second(gateway: Gateway, second: int, elapsed_s: float, now: int
     gateway.limit_events.tick(now)
     if gateway.span_export is not None:
         gateway.span_export.tick(now)
-    gateway.close_left_behind(now)
+    await run_cooperatively(gateway.close_left_behind(now))
     for listener in gateway.listening.values():
         listener.refusal_log.tick(now)
         news = listener.config.flow.busy_to_log(now)

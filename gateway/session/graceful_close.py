@@ -13,7 +13,7 @@ even notice, and waits for its time-out), and drops the one-way requests that ar
    otherwise: the client will repeat it. The client's own FIN goes on to the broker behind that.
 
 Polls, which the broker may keep for half a minute, are never waited for. All this takes 0.1 to 1 s where all is well, and MAX_NS for a
-client that cannot be brought to rest.
+client that cannot be brought to rest, such as one whose one-way sends wait in the spool; MAX_MOVED_NS where its broker has moved.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ MAX_REJECTING_NS: Final = 2_000_000_000  # for a client that goes on asking; bel
 MAX_GATHERING_NS: Final = 1_000_000_000  # the same where answers are gathered (a guess)
 BROKER_QUIET_NS: Final = 1_000_000_000  # a broker that has sent nothing for so long has answered all it will (a guess)
 MAX_NS: Final = 10_000_000_000  # of all this, as after a FIN (`deadlines.py`); a gateway that stops has a deadline of its own
+MAX_MOVED_NS: Final = 3_000_000_000  # the same where the broker has moved: it leads to the wrong one; clients wait for an answer no longer
 
 
 def begin_graceful_close(session: Session, reason: str, cause: str, now: int) -> None:
@@ -70,7 +71,7 @@ def advance_graceful_close(session: Session, now: int) -> None:
             session.again = True
         return
     leaves = session.state == DRAINING or now - close.rejected_at >= close.leave_ns or waited >= MAX_REJECTING_NS
-    if (leaves and session.drained(now, BROKER_QUIET_NS)) or waited >= MAX_NS:
+    if (leaves and session.drained(now, BROKER_QUIET_NS)) or waited >= (MAX_MOVED_NS if close.cause == "broker_moved" else MAX_NS):
         finish_graceful_close(session, now)
 
 

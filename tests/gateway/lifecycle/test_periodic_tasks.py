@@ -19,6 +19,7 @@ import trio.testing
 from admin.store.changes import Author
 from admin.store.state import StoredOverride, format_time
 from common.supervised_loop import SupervisedLoop
+from gateway.app import SLICE_SESSIONS, Gateway
 from gateway.clock import now_ns
 from gateway.lifecycle.drain import release_held
 from gateway.lifecycle.periodic_tasks import (
@@ -36,6 +37,7 @@ from gateway.listeners.upstream import ANSWER_S, PROBE_EVERY_S, Upstream
 from gateway.listeners.upstreams import Upstreams
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.pipeline.pipeline import Batch
+from gateway.session.states import OPEN
 from gateway.standalone import Standalone
 from gateway.transport.channel import Channel
 from gateway.transport.proxy_protocol import Ends
@@ -569,3 +571,23 @@ async def test_a_limit_that_begins_to_refuse_has_its_fill_level_written_at_once(
             assert saves == 2
             send(3)
             await until(lambda: saves == 3, "the write for another time")
+
+
+def test_connections_to_an_address_that_a_broker_has_left_are_looked_for_in_slices() -> None:
+    """20,000 sessions were 53 ms in one turn of the loop, each second while sends of a gone client waited at the old address."""
+    listener = SimpleNamespace(name="names/broker-a/0", upstreams=SimpleNamespace(has=lambda heard: heard == "new", text="10.0.0.2:10911"))
+
+    def session(heard: str, gone_at: int = 0) -> SimpleNamespace:
+        config, upstream = SimpleNamespace(name=listener.name), SimpleNamespace(heard=heard)
+        return SimpleNamespace(listener_config=config, upstream=upstream, state=OPEN, graceful_close=None, gone_at=gone_at)
+
+    old = session("old")
+    sessions = [session("old", gone_at=1), *(session("new") for _ in range(2 * SLICE_SESSIONS)), old]
+    closed: list[object] = []
+    gateway = SimpleNamespace(
+        brokers={"names": SimpleNamespace(left_behind=lambda: [listener])},
+        sweeper=SimpleNamespace(sessions=dict(enumerate(sessions)), attempt=lambda one, _: closed.append(one), end=lambda _: None),
+        event_loop=SimpleNamespace(wake=lambda: None),
+    )
+    assert len(list(Gateway.close_left_behind(cast(Any, gateway), 5))) == 2
+    assert closed == [old]

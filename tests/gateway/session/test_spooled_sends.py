@@ -18,6 +18,8 @@ from pamqp import base, commands
 
 from gateway.lifecycle.drain import begin_drain, close_when_drained, is_close_sent
 from gateway.session.ending import close_gracefully, send_close
+from gateway.session.graceful_close import MAX_MOVED_NS
+from gateway.session.graceful_close_state import DONE
 from gateway.transport.channel_states import FIN_SENT
 from gateway.waiting.disk.waiting_disk import WaitingDisk
 from limiter.limits import Limit, Rate
@@ -435,6 +437,25 @@ def test_nothing_is_said_to_the_broker_behind_the_gateways_fin(tmp_path: Path) -
         wires.run()
         wires.elapse(1)
         assert (session.upstream.write_state, session.upstream.write_error) == (FIN_SENT, None)
+
+
+def test_what_waits_for_a_broker_that_has_moved_is_given_up_before_the_client_would_time_out(tmp_path: Path) -> None:
+    """The client was not read for ten seconds more, and its sends timed out."""
+    with spooling(tmp_path, spooled(0)) as (wires, disk):
+        client, _ = wires.connect("rocketmq")
+        say(wires, disk, client, 60)
+        session = wires.session()
+        wires.sweeper.attempt(session, partial(close_gracefully, session, "the broker has moved", "broker_moved", wires.now()))
+        wires.sweeper.end(session)
+        close = session.graceful_close
+        assert close is not None
+        elapse(wires, disk, MAX_MOVED_NS / SECOND - 0.5)
+        assert close.phase != DONE
+        elapse(wires, disk, 1)
+        assert close.phase == DONE
+        client.close()
+        elapse(wires, disk, 25)
+        assert wires.totals("rocketmq", "orders")["abandoned"] == 60
 
 
 @pytest.mark.parametrize("gone", [False, True])
