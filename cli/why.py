@@ -18,7 +18,7 @@ from cli.verb import Remote, Verb, remote
 from cli.why_facts import MAX_NEAR, MAX_SHOWN, Findings, as_json, gathered, libraries_of
 from cli.why_text import commands_of, text_width, written
 from common.failures import OK, USAGE
-from common.shell_words import command, joined, quoted
+from common.shell_words import command, quoted
 from limiter.operations import CONSUME, PRODUCE
 from limiter.protocols import DEFAULT_EXCHANGE, PROTOCOL_NAMES
 from limiter.rules.level_keys import LEVEL_WORDS
@@ -64,18 +64,18 @@ def queue_note(key: tuple[str, ...], findings: Findings, client: AdminClient) ->
     others = other_keys(client, vhost)
     if others:
         yield from fold(f"Seen lately of the other exchanges of {vhost}, the most refused first:".split(" "), width)
-        yield from (f"  sluice why {each}" for each in others)
+        yield from (f"  {each}" for each in others)
 
 
 def other_keys(client: AdminClient, vhost: str) -> list[str]:
-    """Topics of a virtual host's other exchanges as words of a command, those refused most first."""
+    """`sluice why` of topics of a virtual host's other exchanges, those refused most first."""
     words = [
         words_of("amqp", str(item.get("topic")))
         for item in client.items("/v1/topics", {"protocol": "amqp", "sort": "refused"}, most=MAX_NEAR)
         if item.get("operation") == PRODUCE
     ]
     others = [each for each in words if each is not None and each[0] == vhost and each[1] != DEFAULT_EXCHANGE]
-    return [joined(["amqp", *each]) for each in others[:MAX_SHOWN]]
+    return [command("why", ["amqp", *each]) for each in others[:MAX_SHOWN]]
 
 
 @click.command(cls=Verb, example=WHY_EXAMPLE)

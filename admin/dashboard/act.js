@@ -71,7 +71,8 @@ export function culpritActions(item, current) {
     };
     const command = () => {
       const last = [`--messages ${word(form.messages)}`, form.time && `--for ${form.time}`, "--reason '...'"].filter(Boolean).join(" ");
-      if (form.where === "all") return `sluice limits set ${form.who} ${word(thing())} ${operation && `--operation ${operation} `}${last}`;
+      const [key, options] = [`${form.who} ${word(thing())}`, `${operation && `--operation ${operation} `}${last}`];
+      if (form.where === "all") return `sluice limits set ${thing().startsWith("-") ? `${options} -- ${key}` : `${key} ${options}`}`; // else it is an option
       const [, , { match: all, per }] = request();
       return `sluice rules add ${word(name())} ${Object.entries(all).map(([key, value]) => `--match ${word(`${key}=${value}`)}`).join(" ")} --per ${per} ${last}`;
     };

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from cli.client_advice import AMQP_CLIENTS, CONSUMING, REFUSED, WAIT_LONGER
+from cli.why import other_keys
 from cli.why_facts import Client, Findings, Limited, last_event, to_do
 from cli.why_text import client_text, commands_of, written
 
@@ -209,6 +211,12 @@ def test_the_event_of_a_rule_for_several_operations_is_found_for_each_and_those_
     assert last_event(events, {"per": "vhost", "rule": "work", "thing": "%2F", "operation": "declare"}, KEY) is None
     changed = [{"per": "topic", "rule": "unruled", "thing": KEY, "operation": each} for each in ("requeue", "consume")]
     assert last_event(changed, {"per": "topic", "rule": "unruled", "thing": KEY, "operation": "requeue"}, KEY) is changed[0]
+
+
+def test_a_key_beside_a_queue_that_begins_with_a_dash_is_no_option() -> None:
+    items = [{"topic": f"%2F/{exchange}/k", "operation": "produce"} for exchange in ("-x", "orders")]
+    client = cast("Any", SimpleNamespace(items=lambda *_, **__: items))
+    assert other_keys(client, "/") == ["sluice why -- amqp / -x k", "sluice why amqp / orders k"]
 
 
 def episodes(*of: tuple[str, int]) -> list[dict[str, Any]]:

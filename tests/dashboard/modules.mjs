@@ -405,6 +405,15 @@ test("what_a_limit_stops_is_told_of_this_topic_alone", async () => {
   check(!text(act.view()).includes("it stops so much"), "everywhere");
 });
 
+test("the_command_of_a_name_that_begins_with_a_dash_has_its_options_first", async () => {
+  for (const [group, command] of [["billing", "group billing --messages 50/s --for 30m --reason '...'"], ["--yes", "--messages 50/s --for 30m --reason '...' -- group --yes"]]) {
+    const { act, choose } = await limiting({ protocol: "rocketmq", topic: "orders", operation: "produce" }, "10.0.0.9", { group });
+    await choose("act-who", "group");
+    await choose("act-where", "all");
+    check(text(act.view()).includes(`sluice limits set ${command}`), text(act.view()));
+  }
+});
+
 test("the_undo_of_a_clients_limit_says_what_it_gives_back", async () => {
   for (const before of [null, { rule: { limit: { messages: "7/s" } }, expires: null }, { messages: "7/s", expires: null }]) {
     const { act } = await limiting({ protocol: "rocketmq", topic: "orders", operation: "produce" }, "10.0.0.9", {}, () => ({ body: { changes: [{ before }], remarks: [] }, etag: "1" }));
