@@ -17,9 +17,11 @@ warm-up, nor by the hour. And a leak that is handed on, in the state or in what 
 all are compared at one age, in their second circle. Samples are always of the process that serves; the one before must have ended with 0.
 
 **Full tables.** Before a process's first round so many names are used once that its tables have no place left: else they fill for an
-hour and a half at 300 names a round, and pass for a leak, or hide one. The limiter's has 100,000 places, of 0.9 kB each. A client has a
-thousand new names a second (`limiter/new_names.py`), and of more none that is told apart. So they come from many addresses, and the run
-does not begin before `/v1/status` says that the limiter has as many as it may have at hand.
+hour and a half at 300 names a round, and pass for a leak, or hide one. The limiter's has 100,000 places, of 0.9 kB each. A full table
+that goes on taking new names for old ones is made anew once more, at twice the size, when 174,762 have been in it: 7 MiB at once, and
+never again. So that many come before, too. A client has a thousand new names a second (`limiter/new_names.py`), and of more none that is
+told apart. So they come from many addresses, and the run does not begin before `/v1/status` says that the limiter has as many as it may
+have at hand.
 
 What is asserted at the end is in LIMITS. build/soak.json has every sample. Exits 1 where something grew, or the gateway did not end in
 order. `--rehearse` shows each disturbance once in some minutes, and judges nothing.
@@ -71,7 +73,7 @@ RATE = 100  # messages a second
 DISTURBED_S = 12.0
 STORED = 1500  # messages that a consumer could read
 NEW_NAMES = 300  # topics that nobody has used before, each round
-FILLING = 120_000  # such names before the first round of a process
+FILLING = 200_000  # such names before the first round of a process; more than 2/3 of 2^18 (see above)
 FILLING_RATE = 2000  # a second: all at once would leave a large heap in which a leak finds room
 OF_ONE_CLIENT = 5000  # of them; fewer than a client may use at once
 BURST = 100  # of them at once
