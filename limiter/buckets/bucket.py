@@ -49,6 +49,7 @@ class Bucket:
         "asked",
         "asked_bytes",
         "breaker",
+        "bytes_turns_until",
         "candidate",
         "contended_at",
         "dry_at",
@@ -58,7 +59,6 @@ class Bucket:
         "generation",
         "held",
         "last_refused_at",
-        "next_turn_at",
         "over_limit",
         "owed_until",
         "refused",
@@ -71,6 +71,7 @@ class Bucket:
         "state",
         "subject",
         "touched",
+        "turns_until",
         "waiter",
     )
 
@@ -105,7 +106,8 @@ class Bucket:
         self.candidate: Candidate | None = next_candidate(None, rule, factory.candidate(rule), now)
         self.first_waiting: Waiter | None = None  # what has waited for it longest; none younger passes before it
         self.owed_until = 0  # monotonic ns, when the overdrafts so far are paid (`limiter.reservation`); NEVER at a rate of 0
-        self.next_turn_at = 0  # monotonic ns, from when on a dear request may pass and owe its cost again (`limiter.decisions.single`)
+        self.turns_until = 0  # of `admitted`: by then others have got as much as those that waited have owed (`is_turn_of`)
+        self.bytes_turns_until = 0  # the same of bytes, of `admitted_bytes`
         self.last_refused_at = -1  # monotonic ns, when something was over the limit last; -1: never
 
     def adopt(self, effective: Effective, generation: int, since: int) -> None:
@@ -128,7 +130,7 @@ class Bucket:
             self.algorithm.change(self.factory.limit(new, apart=self.state == OVERFLOW), since)
             self.breaker.close()
         if new.limit != old.limit:
-            self.owed_until = self.next_turn_at = 0  # at another rate; the debt itself stays in the algorithm
+            self.owed_until = 0  # at another rate; the debt itself stays in the algorithm
         if new.breaker_ns() != self.breaker.open_for_ns:
             self.breaker = Breaker(new.breaker_ns())
         if self.candidate is not None or new.candidate is not None:
@@ -175,6 +177,26 @@ class Bucket:
         self.algorithm.take(count, messages, size)
         self.admitted += count * messages
         self.admitted_bytes += count * size
+
+    def may_owe(self, messages: int, size: int) -> bool:
+        """Whether a request of this cost that has waited may owe its messages, or its bytes."""
+        limit = self.rule.limit
+        return (limit.messages is not None and messages > 1 and is_turn_of(messages, self.admitted, self.turns_until)) or (
+            limit.bytes is not None and is_turn_of(size, self.admitted_bytes, self.bytes_turns_until)
+        )
+
+    def available_in_turn(self, messages: int, size: int, now: int) -> int:
+        """As `available`, for one that `may_owe`: what it may owe need not be there, but no debt may. What costs one message owes none."""
+        if is_turn_of(messages, self.admitted, self.turns_until):
+            messages = int(messages == 1)
+        if is_turn_of(size, self.admitted_bytes, self.bytes_turns_until):
+            size = 0
+        return self.available(1, messages, size, now)
+
+    def note_debt(self, messages: int, size: int) -> None:
+        """One request of this cost has waited, passed just now, and left a debt."""
+        self.turns_until = turns_until(messages, self.admitted, self.turns_until)
+        self.bytes_turns_until = turns_until(size, self.admitted_bytes, self.bytes_turns_until)
 
     def overdraw(self, count: int, messages: int, size: int, now: int) -> None:
         """Charge `count` requests that pass in any case."""
@@ -249,3 +271,20 @@ class Bucket:
     def __repr__(self) -> str:
         state = ("", " evicted", " overflow", " gone")[self.state]
         return f"<Bucket{state} {self.effective.per} {self.effective.thing!r} {self.breaker} {self.algorithm}>"
+
+
+def is_turn_of(cost: int, admitted: int, until: int) -> bool:
+    """Whether one that has waited may owe `cost`: at `until` others have got as much as was owed before.
+
+    They may lack half of it, so that small ones, which wait and owe as well, do not keep a large one from its turn.
+    """
+    return 2 * (until - admitted) <= cost
+
+
+def turns_until(cost: int, admitted: int, until: int) -> int:
+    """`until` after one of `cost`, admitted already, has left a debt.
+
+    One that costs more than a full bucket does so whatever others lack: of that, twice its cost is remembered.
+    """
+    lacking = max(0, until - admitted + cost)
+    return admitted + max(lacking, min(lacking + cost, 2 * cost))

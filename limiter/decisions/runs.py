@@ -160,6 +160,8 @@ def refuse_run(requests: list[Request], begin: i64, refused: Request, checks: Ch
     rule = refused.rule
     refusing_bucket = refused.bucket
     turns = refusing_bucket is not None and gives_turns(refusing_bucket, messages, key)
+    # If the turn of `refused` has come, none like it may owe either.
+    may_owe = turns and refused.turn_at > now and refusing_bucket is not None and refusing_bucket.may_owe(messages, size)
     first_time: i64 = 0  # requests that were not judged before
     end: i64 = len(requests)
     at: i64 = begin
@@ -173,7 +175,7 @@ def refuse_run(requests: list[Request], begin: i64, refused: Request, checks: Ch
         if turns:
             if request.turn_at == 0:
                 request.turn_at = now + wait_ns
-            elif request.turn_at <= now and refusing_bucket is not None and refusing_bucket.next_turn_at <= now:
+            elif may_owe and request.turn_at <= now:
                 break
         if not request.again:
             first_time += count

@@ -76,7 +76,6 @@ class Verdicts:
         size: int = request.size
         passed = count
         shadows = False
-        owing: list[Bucket] | None = None
         for bucket in buckets:
             if bucket.shadow:
                 shadows = True
@@ -84,10 +83,8 @@ class Verdicts:
                 if costs is not None:
                     messages, size = costs[bucket]
                 found = bucket.available(passed, messages, size, now)
-                if found == 0 and request.turn_at != 0 and has_its_turn(request, bucket, messages, now):
-                    found = bucket.available(1, int(messages == 1), 0, now)  # what costs one message owes none, only bytes
-                    if found > 0:
-                        owing = [*(owing or ()), bucket]
+                if found == 0 and request.turn_at != 0 and has_its_turn(request, bucket, messages, size, now):
+                    found = bucket.available_in_turn(messages, size, now)
                 passed = found
         request.passed = passed
         if passed > 0:
@@ -95,9 +92,9 @@ class Verdicts:
                 if not bucket.shadow:
                     if costs is not None:
                         messages, size = costs[bucket]
-                    if owing is not None and bucket in owing:
-                        bucket.next_turn_at = now + 2 * bucket.rule.limit.cost_ns(messages, size)
                     bucket.take(passed, messages, size)
+                    if request.turn_at != 0 and gives_turns(bucket, messages, request.key) and bucket.algorithm.peek_ns(0, 0, now) > 0:
+                        bucket.note_debt(messages, size)
         if passed < count:
             refuse(request, buckets, now, costs)
         if shadows and passed > 0:
@@ -255,15 +252,15 @@ class Verdicts:
         return f"<Verdicts {self.checks}>"
 
 
-def has_its_turn(request: Request, bucket: Bucket, messages: int, now: int) -> bool:
+def has_its_turn(request: Request, bucket: Bucket, messages: int, size: int, now: int) -> bool:
     """Whether one of `request` may owe its cost, since it has waited as long as all of it takes to come in.
 
     Others that cost less take each token as it comes, and would let a dearer one, a batch or a larger message, wait without end. What it
     owes they pay for: nothing passes before that has come in, so over time the rate holds, as after a request that costs more than the
-    burst. Then they have as long a time to themselves, however many dear ones wait. What costs one message is never the dearer one; at a
-    cap shares do the same.
+    burst. Then none owes again before they have got as much, however many dear ones wait. That is counted, not timed: a member of several
+    has a part of the rate, and `lag` a lower one. What costs one message is never the dearer one; at a cap shares do the same.
     """
-    return 0 < request.turn_at <= now and bucket.next_turn_at <= now and gives_turns(bucket, messages, request.key)
+    return 0 < request.turn_at <= now and bucket.may_owe(messages, size) and gives_turns(bucket, messages, request.key)
 
 
 def gives_turns(bucket: Bucket, messages: int, key: Key | None) -> bool:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from random import Random
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from limiter.judge import Judge
-from limiter.limits import SECOND, Limit, Rate
+from limiter.limits import SECOND, Lag, Limit, Rate
 from limiter.request import Request
 from limiter.rules.cost import Cost
 from limiter.rules.rule import Match, Rule
 from limiter.rules.rule_set import RuleSet
 from support.models.asking import ask, judge_of, key_of
+from support.models.turns import Mix
 
 NOW = 1_000 * SECOND
 MIB = 1 << 20
@@ -124,3 +130,74 @@ def test_a_raised_limit_holds_for_turns_at_once() -> None:
         ask(judge, cheap, now)
         judge.decide([second], now)
     assert now - since <= 3 * SECOND // 10
+
+
+@pytest.mark.parametrize(
+    ("where", "algorithm"),
+    [
+        *(("process", each) for each in ("token_bucket", "warm_up", "lag")),
+        *(("workers", each) for each in ("token_bucket", "warm_up", "lag")),
+        *(("fleet", each) for each in ("token_bucket", "warm_up")),
+    ],
+)
+@settings(max_examples=8)
+@given(
+    members=st.integers(2, 4),
+    costs=st.lists(st.integers(6, 20), min_size=1, max_size=3),
+    held=st.booleans(),
+    counts_bytes=st.booleans(),
+    event=st.sampled_from(("", "raised", "no owner")),
+    seed=st.integers(0, 1000),
+)
+def test_half_of_what_comes_in_is_for_small_ones_and_half_for_large_ones_wherever_that_is_decided(
+    *, where: str, algorithm: str, members: int, costs: list[int], held: bool, counts_bytes: bool, event: str, seed: int
+) -> None:
+    """At a lag's slowest rate, a tenth, and for a member's part, it takes so much longer to pay what a turn has owed.
+
+    `held`: the small ones wait, too.
+    """
+    members = 1 if where == "process" else members
+    lag = algorithm == "lag"
+    if lag or not counts_bytes:
+        limit, large, small = Limit(messages=Rate(100)), [(cost, 0) for cost in costs], (1, 0)
+    else:
+        limit, large, small = Limit(bytes=Rate(100_000)), [(1, 1000 * cost) for cost in costs], (1, 1000)
+    if lag:
+        limit = replace(limit, lag=Lag(100, Rate(10), group="readers"))
+    mix = Mix(limit, algorithm, members, large, small, fleet=where == "fleet")
+    token_ns = members * SECOND // (10 if lag else 100)  # in which a member gets one
+    random = Random(seed)
+    mix.run(8 * max(costs), token_ns // 2, random, held=held)
+    if event == "raised":
+        mix.change(2)
+        token_ns //= 1 if lag else 2
+    elif event == "no owner":
+        mix.lose_owner()
+    mix.start_counting()
+    mix.run((20 if algorithm == "token_bucket" else 50) * max(costs), token_ns // 2, random, held=held)
+    for passed_large, passed_small in mix.passed():
+        passed = passed_large + passed_small
+        dearest = max(large)[counts_bytes and not lag]
+        assert passed_small >= 0.45 * passed - dearest
+        assert passed_large >= 0.45 * passed - dearest
+        assert passed >= 2 * dearest
+
+
+def test_small_ones_that_wait_too_do_not_take_a_large_ones_turn() -> None:
+    """Forty of 10 kB, asked again every 5 ms, and one of 50 kB, asked again every 100 ms, at 1 MiB/s."""
+    judge = judge_of(Rule("topics", limit=Limit(bytes=Rate(MIB)), action="delay", open_for_ns=0))
+    key = key_of(judge, "orders")
+    ask(judge, key, NOW, count=200, size=10_000)
+    small = [Request(key, 1, 1, 10_000) for _ in range(40)]
+    large = Request(key, 1, 1, 50_000)
+    passed = 0
+    for at in range(1000):
+        now = NOW + at * SECOND // 200
+        if at % 20 == 0:
+            judge.decide([large], now)
+            passed += large.passed
+            large = Request(key, 1, 1, 50_000) if large.passed else large
+        for each in small:
+            judge.decide([each], now)
+        small = [Request(key, 1, 1, 10_000) if each.passed else each for each in small]
+    assert passed >= 15
