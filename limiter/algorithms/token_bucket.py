@@ -177,19 +177,19 @@ class Tokens:
         self._per_ns = rate.per_ns
         self._capacity = capacity
         self._full = capacity * rate.per_ns
-        self._level = changed_level(self._level, old_full, amount, per_ns, rate, self._full)
+        self._level = changed_level(self._level, old_full, amount, per_ns, self._amount, self._per_ns, self._full)
 
     def __repr__(self) -> str:
         return f"<Tokens {self._level // self._per_ns}/{self._capacity} +{self._amount} per {self._per_ns} ns>"
 
 
-def changed_level(level: int, full: int, amount: int, per_ns: int, rate: Rate, new_full: int) -> int:
+def changed_level(level: int, full: int, amount: int, per_ns: int, new_amount: int, new_per_ns: int, new_full: int) -> int:
     """What `level` of `full`, in units of `amount` per `per_ns`, is at another rate."""
     if full == 0 or new_full == 0:
         return 0
     if level >= 0:
         return level * new_full // full
-    return max(level * rate.per_ns // per_ns, level * rate.amount // amount)
+    return max(level * new_per_ns // per_ns, level * new_amount // amount)
 
 
 class TokenBucket(Algorithm):

@@ -186,9 +186,7 @@ class Warming(Dimension):
         self._pass_time(now)
         full, rested, amount, per_ns = self._full, self._rested, self._amount, self._per_ns
         self._set_rate(limit)
-        rate = rate_of(limit, self.counts)
-        assert rate is not None, "as in `_set_rate`"
-        self._level = changed_level(self._level, full, amount, per_ns, rate, self._full)
+        self._level = changed_level(self._level, full, amount, per_ns, self._amount, self._per_ns, self._full)
         self._rest = self._rest * self._rested // rested if rested > 0 else self._rested
 
     def __repr__(self) -> str:

@@ -45,6 +45,7 @@ from limiter.leases.leased_tokens import LeasedTokens, changed
 from limiter.limits import NEVER, SECOND
 
 if TYPE_CHECKING:
+    from limiter.algorithms.base import Algorithm
     from limiter.limits import Limit
 
 IDLE_NS: Final = 200_000_000  # ns; after so long without a request a member gives back what it has; a guess, twice a slice
@@ -279,6 +280,19 @@ class LeasedBucket(Lessee):
         if self._bytes is not None:
             self._bytes.set_fill(fill)
         self._use(now)
+
+    def follow(self, earlier: Algorithm, now: int) -> None:
+        """One of its own kind with its debts, but with nothing of what that has in hand."""
+        if isinstance(earlier, LeasedBucket):
+            if self._lease.owner_lost_at != 0:
+                earlier._refill(now)
+            if self._messages is not None and earlier._messages is not None:
+                self._messages.follow(earlier._messages)
+            if self._bytes is not None and earlier._bytes is not None:
+                self._bytes.follow(earlier._bytes)
+            self._use(now)
+        else:
+            self.set_fill(earlier.fill(now), now)
 
     def change(self, limit: Limit, now: int) -> None:
         self.limit = limit

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms.base import JITTER_NS
+from limiter.algorithms.token_bucket import changed_level
 from limiter.limits import NEVER, SECOND
 
 if TYPE_CHECKING:
@@ -228,11 +229,26 @@ class LeasedTokens:
             self._last = now
 
     def change(self, rate: Rate, capacity: int, members: int) -> None:
-        """Debts and what is in hand keep their proportion; from a rate of 0: begins with all of its line owed."""
-        old_full = self._full
+        """What is in hand and what is spent on credit keep their proportion, a debt is changed as a bucket's; from a rate of 0: begins with
+        all of its line owed."""
+        level, full, line, amount, per_ns = self._level, self._full, self._line, self._amount, self._per_ns
         self.set_rate(rate, capacity, members)
-        self._level = self._level * self._full // old_full if old_full > 0 else -self._line
+        self._level = self._carried(level, full, line, amount, per_ns)
         self._spent = self._pace = 0
+
+    def follow(self, earlier: LeasedTokens) -> None:
+        """Owe as much as `earlier`, of another bucket and rate."""
+        self._level = self._carried(min(0, earlier._level), earlier._full, earlier._line, earlier._amount, earlier._per_ns)
+
+    def _carried(self, level: int, full: int, line: int, amount: int, per_ns: int) -> int:
+        """What `level` at another rate and line is here."""
+        if full == 0:
+            return -self._line
+        if level >= 0:
+            return level * self._full // full
+        if level >= -line:
+            return level * self._line // line
+        return changed_level(level + line, full, amount, per_ns, self._amount, self._per_ns, self._full) - self._line
 
     def __repr__(self) -> str:
         return f"<LeasedTokens {self._level // self._per_ns} line={self._line // self._per_ns} asked={self._asked}>"

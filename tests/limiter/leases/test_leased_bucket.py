@@ -14,7 +14,8 @@ from limiter.leases.leased_tokens import SLICE_NS, WHOLE, LeasedTokens, credit_l
 from limiter.leases.owner import LeaseOwner
 from limiter.leases.sharing import divided_limit, owner_limit
 from limiter.limits import NEVER, SECOND, Limit, Rate
-from support.models.asking import RuleSet, ask, judge_of, key_of, per_topic
+from limiter.rules.rule_set import Override
+from support.models.asking import Match, RuleSet, ask, judge_of, key_of, per_topic, rocketmq_topic
 from support.models.members import START, World
 
 MS = 1_000_000
@@ -129,6 +130,47 @@ def test_change_keeps_debts_in_proportion() -> None:
     leased.take(100, 1, 0)
     leased.change(messages(2000, 2000), START)
     assert leased.available(1000, 1, 0, START) == 300
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "owed"),
+    [
+        (messages(100, 8), messages(100, 1000), 2000),  # 20 s
+        (messages(100, 1000), messages(100, 8), 2000),
+        (messages(100), messages(400), 2000),  # 5 s: the same number
+        (messages(400), messages(100), 500),  # 5 s: the same time
+    ],
+)
+def test_a_debt_beyond_the_line_is_changed_as_a_buckets(old: Limit, new: Limit, owed: int) -> None:
+    leased = LeasedBucket(old, START, Lease(4))
+    leased.take(1, credit_line(old.messages_capacity(), 4) + 2000, 0)
+    leased.change(new, START)
+    leased.grant(owed - 1, 0, START)
+    assert leased.available(1, 0, 0, START) == 0
+    leased.grant(1, 0, START)
+    assert leased.available(1, 0, 0, START) == 1
+
+
+def test_a_line_that_is_spent_is_spent_after_a_change() -> None:
+    leased = LeasedBucket(messages(100, 4), START, Lease(4))
+    leased.take(1, 1, 0)  # the line, though it is more than its part of the burst
+    leased.change(messages(100, 400), START)
+    leased.grant(1, 0, START)
+    assert leased.available(10, 1, 0, START) == 1
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "warm_up", "pacing"])
+def test_a_live_change_that_moves_a_topic_to_another_bucket_takes_its_debt_along(algorithm: str) -> None:
+    rules = (per_topic(100, match=Match(protocol="rocketmq", client="10.0.0.0/8"), algorithm=algorithm, open_for_ns=0),)
+    judge, lease = judge_of(*rules), Lease(2)
+    judge.make_buckets_with(BucketFactory(2, lease))
+    key = key_of(judge, "orders")
+    ask(judge, key, START, messages=3000)
+    owed = lease.asks(START + MS)[0][1]
+    assert owed > 2900
+    judge.replace(RuleSet(rules, overrides={rocketmq_topic(b"orders"): Override(messages=Rate(100))}), START + MS)
+    ask(judge, key, START + MS)
+    assert sum(wanted for _, wanted, _ in lease.asks(START + 2 * MS)) == pytest.approx(owed, rel=0.02)
 
 
 def test_fraction_divides_rates_exactly() -> None:
