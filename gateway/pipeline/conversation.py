@@ -64,7 +64,7 @@ class Conversation:
         self.pending_gateway_requests = 0  # of `Reports.gateway_requests`, those not answered yet
         self.leaves = False  # the client has said that it closes the connection
         self.asks_broker = False  # the client is gone, and nothing that goes on for it is answered: `heartbeat` is a question
-        self.client_gone = False  # it reads nothing more that is said to it, or says nothing more: its session tells
+        self.client_gone = False  # its end has been read: it says nothing more; its session tells
         self.close_said = False  # the broker has been told that the connection ends, by the client or by `last_words`
         self.rejection_reason = ""  # why the client cannot stay, while it is still being told so (`continue_rejection`)
         self.rejected_after_drain = 0  # requests that came after `begin_graceful_close` and were not forwarded

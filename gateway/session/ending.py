@@ -55,7 +55,7 @@ def propagate_ends(session: Session, now: int) -> None:
         session.first_end_at = now
     if not session.gone_at and (client.hangup_pending or client.read_state != READ_OPEN or conversation.leaves):
         _take_leave(session, now)
-    if session.gone_at and (client.hangup_pending or client.read_state != READ_OPEN):
+    if session.gone_at and client.read_state != READ_OPEN:
         conversation.client_gone = True
     lost = upstream.read_state != READ_OPEN or session.broker_silent
     if lost and client.write_state == WRITE_FAILED:

@@ -249,7 +249,7 @@ class AmqpConversation(Conversation):
             self.deliveries.ends.end_by_client()
 
     def take_farewells(self, *, quiet: bool) -> bytes:
-        if quiet and (self.client_gone or not self.leaves):
+        if quiet and self.client_gone:
             self.held_parts.drop_operations()
         if self.budget.frame_left or self.close_said or self.draining:
             return b""
@@ -260,7 +260,7 @@ class AmqpConversation(Conversation):
 
     def has_farewells(self) -> bool:
         leaving = self.deliveries.leaving
-        if leaving.everything and (self.client_gone or not self.leaves) and self.held_parts.operation_lines():
+        if leaving.everything and self.client_gone and self.held_parts.operation_lines():
             return True
         return len(leaving.channels) > 0 or (leaving.exclusive.channel is not None and leaving.exclusive.waiting())
 

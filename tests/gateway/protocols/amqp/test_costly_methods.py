@@ -80,6 +80,7 @@ def nothing_waits(talk: Talk) -> bool:
 def leave(talk: Talk) -> None:
     """The client goes without a word, and all that it has said is decoded."""
     talk.conversation.leave()
+    talk.conversation.client_gone = True
     if talk.conversation.has_farewells():
         talk.conversation.take_farewells(quiet=False)
         talk.conversation.take_farewells(quiet=True)
@@ -272,6 +273,20 @@ def test_a_client_that_gives_up_leaves_nothing(operation: str, *, says_so: bool)
         link.broker.close()
         wires.run()
         assert not wires.sweeper.sessions
+
+
+def test_what_a_client_that_is_gone_has_said_behind_an_operation_that_waits_is_not_lost_while_it_lies_unread() -> None:
+    """A publish of another channel blocks it when it goes, for longer than its last words are waited for."""
+    blocks = Rule("blocks", limit=Limit(messages=Rate(1), messages_burst=1), action="block", open_for_ns=0)
+    with Wires(limit("declare", 1), blocks) as wires:
+        link = over_tcp(wires)
+        link.say(said(commands.Queue.Declare(queue="a")) + said(commands.Queue.Declare(queue="b")) + amqp.publish(2, "a") * 3)
+        link.client.sendall(amqp.publish(1, "b") * 3)
+        link.client.close()
+        wires.run()
+        wires.elapse(10)
+        names = amqp.names(link.at_broker())
+        assert (names.count("Queue.Declare"), names.count("Basic.Publish")) == (2, 6)
 
 
 def test_a_client_that_is_gone_consumes_no_more_on_a_channel_where_its_declare_waits() -> None:
