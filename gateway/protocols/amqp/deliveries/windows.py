@@ -603,6 +603,7 @@ class Windows(SubscriptionMover):
                 counts[identity] = left
             else:
                 counts.pop(identity, None)
+                self.judge.origins.fetches.pop(identity, None)
         subscription.shares = []
 
     def end(self, subscription: Subscription) -> None:
