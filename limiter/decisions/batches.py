@@ -57,12 +57,12 @@ class Decisions:
             if self._finished:
                 self.give_back()
             in_force = self._in_force
-            if in_force.latest is not in_force.rules:
-                in_force.adopt(now)
             judged_at = self.judged_at
             if JITTER_NS < judged_at - now < LATE_NS:  # it waited in a queue while others were judged: buckets would take it for a new time
                 now = judged_at
             self.judged_at = now
+            if in_force.latest is not in_force.rules:
+                in_force.adopt(now)
             if self._owed:
                 self._charge(now)
             self._decide_each(requests, now)

@@ -382,6 +382,20 @@ def test_a_batch_that_waited_while_later_ones_were_judged_credits_no_time_twice(
     assert passed == 100 + 10 * 50
 
 
+@pytest.mark.parametrize("late_ns", [1, SECOND // 2, 3 * SECOND // 2, 30 * SECOND])
+def test_a_batch_that_waited_while_later_ones_were_judged_credits_no_time_twice_under_new_rules(late_ns: int) -> None:
+    judge = judge_of(per_topic(100, open_for_ns=0))
+    key = key_of(judge, "orders")
+    now = BEGIN + 100 * SECOND
+    passed = ask(judge, key, now, count=1000).passed
+    for each in range(10):
+        now += SECOND
+        passed += ask(judge, key, now, count=1000).passed
+        judge.replace(RuleSet((Rule("topics", limit=Limit(messages=Rate(100), messages_burst=100 + each % 2), open_for_ns=0),)), now)
+        passed += ask(judge, key, now - late_ns, count=1000).passed
+    assert passed == 100 + 10 * 100
+
+
 def test_the_owner_of_a_limit_lends_nothing_twice_for_a_look_that_is_late() -> None:
     """With workers it is the parent that operators ask, and that only lends."""
     judge, member = judge_of(per_topic(100)), judge_of(per_topic(100))
