@@ -18,7 +18,7 @@ from limiter.decisions.reserve_and_settle import overdraw, refund, reserve, sett
 from limiter.fair_share.shared_bucket import SharedBucket
 from limiter.in_flight import Ending, Flight, Hold, give_back
 from limiter.limits import NEVER
-from limiter.operations import PRODUCE
+from limiter.operations import CONSUME, PRODUCE
 from limiter.reservation import Overdraft, Refund, Reservation
 from limiter.rules.rule import FIT
 
@@ -269,7 +269,7 @@ def gives_turns(bucket: Bucket, messages: int, key: Key | None) -> bool:
     if messages <= 1 and rule.limit.bytes is None:
         return False
     if rule.cost is not None:
-        return True
+        return key is not None and key.operation != CONSUME
     return key is not None and key.operation == PRODUCE and not isinstance(bucket.algorithm, SharedBucket)
 
 

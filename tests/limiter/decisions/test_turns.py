@@ -107,6 +107,20 @@ def test_at_a_cap_and_for_single_messages_there_are_no_turns() -> None:
     assert held.passed == 0
 
 
+@pytest.mark.parametrize("cost", [None, Cost(step=1000)])
+def test_deliveries_have_no_turns(cost: Cost | None) -> None:
+    """The next would be told so long a wait that it is taken back from its consumer."""
+    limit = Limit(bytes=Rate(10_000)) if cost is None else Limit(messages=Rate(10))
+    judge = judge_of(Rule("topics", Match(operation="consume"), limit=limit, cost=cost, open_for_ns=0))
+    key = key_of(judge, "orders", operation="consume")
+    held = Request(key, 1, 1, 5000)
+    ask(judge, key, NOW, count=10, size=1000)
+    for tenth in range(20):
+        ask(judge, key, NOW + tenth * SECOND // 10, size=1000)
+        judge.decide([held], NOW + tenth * SECOND // 10)
+        assert held.passed == 0
+
+
 def test_a_raised_limit_holds_for_turns_at_once() -> None:
     """One has just had its turn, and another been told its time, at a rate of one a minute."""
 
