@@ -13,6 +13,7 @@ from mypy_extensions import i64
 from limiter.buckets.breaker import Breaker
 from limiter.buckets.candidate import Candidate, next_candidate
 from limiter.buckets.factory import ALONE, BucketFactory, lessee_of
+from limiter.fair_share.turns import is_turn_of, turns_until
 from limiter.limits import NEVER
 
 if TYPE_CHECKING:
@@ -271,20 +272,3 @@ class Bucket:
     def __repr__(self) -> str:
         state = ("", " evicted", " overflow", " gone")[self.state]
         return f"<Bucket{state} {self.effective.per} {self.effective.thing!r} {self.breaker} {self.algorithm}>"
-
-
-def is_turn_of(cost: int, admitted: int, until: int) -> bool:
-    """Whether one that has waited may owe `cost`: at `until` others have got as much as was owed before.
-
-    They may lack half of it, so that small ones, which wait and owe as well, do not keep a large one from its turn.
-    """
-    return 2 * (until - admitted) <= cost
-
-
-def turns_until(cost: int, admitted: int, until: int) -> int:
-    """`until` after one of `cost`, admitted already, has left a debt.
-
-    One that costs more than a full bucket does so whatever others lack: of that, twice its cost is remembered.
-    """
-    lacking = max(0, until - admitted + cost)
-    return admitted + max(lacking, min(lacking + cost, 2 * cost))

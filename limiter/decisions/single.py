@@ -258,7 +258,7 @@ def has_its_turn(request: Request, bucket: Bucket, messages: int, size: int, now
     Others that cost less take each token as it comes, and would let a dearer one, a batch or a larger message, wait without end. What it
     owes they pay for: nothing passes before that has come in, so over time the rate holds, as after a request that costs more than the
     burst. Then none owes again before they have got as much, however many dear ones wait. That is counted, not timed: a member of several
-    has a part of the rate, and `lag` a lower one. What costs one message is never the dearer one; at a cap shares do the same.
+    has a part of the rate, and `lag` a lower one. What costs one message is never the dearer one; at a cap its topic's share saves for it.
     """
     return 0 < request.turn_at <= now and bucket.may_owe(messages, size) and gives_turns(bucket, messages, request.key)
 
@@ -286,6 +286,8 @@ def refuse(request: Request, buckets: list[Bucket], now: int, costs: dict[Bucket
             messages, size = costs[bucket]
         wait = bucket.wait_ns(messages, size, now)
         if wait > 0:
+            if 0 < request.turn_at <= now and isinstance(bucket.algorithm, SharedBucket):
+                bucket.algorithm.save(messages, size, now)
             if bucket.refuse(refused, messages, size, now):
                 wait = bucket.wait_ns(messages, size, now)
             if wait > longest:

@@ -15,6 +15,9 @@ Where one message is more than a window's share (a cap of 10/s among 20 topics) 
 carries it over; one message that was more than there was leaves a debt; a share that asks now and then saves up to two messages. The credit
 that hungry shares carry over was promised already, so it is subtracted from what the next window has to give (`owed`).
 
+Small messages of a topic would use up each window's credit before a large one of it asks, and the bucket would never hold what that costs.
+So for one that has waited as long as it was told its share saves: others leave credit to it until it has passed, in turns (`Share.saves`).
+
 While no share is refused there are none to keep (`free`). But a flood need not last: each gust of one would find no shares. So for
 WARY_WINDOWS windows after a refusal shares go on, each as large as all that there is. Windows in which nobody asks do not count, unless
 they are so many that nobody can be waiting any more (`idle`).
@@ -29,10 +32,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from limiter.fair_share.turns import is_turn_of, turns_until
+
 HEIGHTS: Final = 64  # powers of two of nanoseconds: up to 292 years of the rate
 ONE: Final = 1000  # thousandths; a weight of 1
 MAX_WEIGHT: Final = 1000 * ONE  # thousandths; the heaviest weight
 MAX_SAVED_MESSAGES: Final = 2  # messages; what a share may save up where a window gives it less; a guess: enough for two that come together
+SAVING_NS: Final = 300_000_000  # ns; for so long a share goes on to save for one that does not ask; what is held asks every 100 ms
 WARY_WINDOWS: Final = 10  # windows; how long shares go on after a refusal. By then a cap that refuses nobody holds its burst again
 
 
@@ -46,10 +52,14 @@ class Share:
         "hungry",
         "mark",
         "protected",
+        "saving",
+        "saving_at",
         "seen",
+        "spent",
         "taken",
         "text",
         "tier",
+        "turns_until",
         "wanted",
         "weight",
         "window",
@@ -69,6 +79,29 @@ class Share:
         self.height = 0  # which sum `taken` is in
         self.hungry = False
         self.mark = 0  # of the tier's `raised`, up to where this share is used
+        self.saving = 0  # what the dearest request costs that has waited as long as it was told; 0: there is none
+        self.saving_at = 0  # monotonic ns, when that one asked last
+        self.spent = 0  # what was taken in all
+        self.turns_until = 0  # of `spent`: by then others have got as much as those that it has saved for
+
+    def save(self, cost: int, now: int) -> None:
+        """One of `cost` that has waited as long as it was told is refused."""
+        if cost >= self.saving or not self.is_waited_for(now):
+            self.saving = cost
+            self.saving_at = now
+
+    def is_waited_for(self, now: int) -> bool:
+        """Whether that one has asked lately."""
+        return 0 <= now - self.saving_at <= SAVING_NS
+
+    def saves(self, now: int) -> bool:
+        """Whether others of the topic leave credit to the one that waits."""
+        return self.is_waited_for(now) and is_turn_of(self.saving, self.spent, self.turns_until)
+
+    def end_saving(self, cost: int) -> None:
+        """One of `cost`, taken already, was as dear as that which it saved for."""
+        self.turns_until = turns_until(cost, self.spent, self.turns_until)
+        self.saving = 0
 
     def __repr__(self) -> str:
         state = "hungry" if self.hungry else "satisfied"
@@ -155,6 +188,10 @@ class Tier:
             return count
         need = max(1, cost * ONE // share.weight)
         credit = self.raised - share.mark
+        if 0 < share.saving <= cost:
+            share.saving_at = now
+        elif share.saving > 0 and share.saves(now):
+            credit -= share.saving * ONE // share.weight
         least = min(need, self.level)
         if credit <= 0 or credit < least:
             return 0
@@ -171,6 +208,7 @@ class Tier:
 
     def take(self, share: Share, cost: int) -> None:
         share.taken += cost
+        share.spent += cost
         if not self.free:
             share.mark += max(1, cost * ONE // share.weight)
         if share.hungry:
@@ -198,7 +236,9 @@ class Tier:
 
     def _note(self, share: Share, cost: int, now: int) -> None:
         """The share's first use in this window: its credit is the window's and what it carries over, at most that and one `cost`."""
-        need = cost * ONE // share.wanted
+        if not share.is_waited_for(now):
+            share.saving = 0
+        need = max(cost, share.saving) * ONE // share.wanted
         if share.era != self.era:
             share.era = self.era
             share.mark = self.raised - self.level

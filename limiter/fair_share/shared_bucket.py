@@ -204,11 +204,19 @@ class SharedBucket(Algorithm):
     def take(self, count: int, messages: int, size: int) -> None:
         share = self.turn
         if share is not None:
-            cost = count * self.bucket.cost_ns(messages, size)
+            each = self.bucket.cost_ns(messages, size)
+            cost = count * each
             share.tier.take(share, cost)
             if share.protected:
                 self._taken += cost
+            if 0 < share.saving <= each:
+                share.end_saving(each)
         self.bucket.take(count, messages, size)
+
+    def save(self, messages: int, size: int, now: int) -> None:
+        """One that has waited as long as it was told is refused: its topic saves for it."""
+        if self.turn is not None:
+            self.turn.save(self.bucket.cost_ns(messages, size), now)
 
     # ---- for requests that are judged together (`limiter.decisions.runs`) ------------------------------------------------------
 

@@ -15,6 +15,7 @@ from limiter.fair_share.shared_bucket import MAX_SHARES, SharedBucket, TopicShar
 from limiter.judge import Judge
 from limiter.keys import Key
 from limiter.limits import NEVER
+from limiter.request import Request
 from support.models.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of, orders
 
 BEGIN = 5 * SECOND
@@ -628,3 +629,27 @@ def test_after_a_window_that_others_used_alone_a_share_is_still_as_large_as_all_
             tier.take(share, tier.allowed(share, 1, cost, 0) * cost)
     assert not tier.free
     assert tier.allowed(share, 50, cost, 0) == 50
+
+
+@pytest.mark.parametrize(("protected", "others"), [(False, 0), (False, 1), (True, 1)])
+def test_a_topic_saves_for_a_large_one_of_its_own_that_waits_beside_its_small_ones(*, protected: bool, others: int) -> None:
+    """Most of a burst, in turns with small ones. It costs no other topic anything."""
+    judge = judge_of(cap(1000, action="delay", open_for_ns=0), *(topic(name, protected=True) for name in ("t0", "t1") if protected))
+    random = Random(1)
+    keys = [key_of(judge, f"t{number}") for number in range(1 + others)]
+    ask(judge, keys[0], BEGIN, count=1000)
+    held = [Request(keys[0], 1, 700, 0) for _ in range(3)]
+    passed = [0] * len(keys)
+    large = 0
+    for now in range(BEGIN, BEGIN + 20 * SECOND, 5 * MS):
+        for number in random.sample(range(-1, len(keys)), 1 + len(keys)):
+            if number >= 0:
+                passed[number] += ask(judge, keys[number], now, count=20).passed
+            elif now // (5 * MS) % 20 == 0:
+                judge.decide(held, now)
+                large += sum(each.passed for each in held) * 700
+                held = [Request(keys[0], 1, 700, 0) if each.passed else each for each in held]
+    own = large + passed[0]
+    assert min(large, passed[0]) >= 0.45 * own - 700
+    assert sum(passed[1:]) >= 0.48 * (own + sum(passed[1:])) * others
+    assert own + sum(passed[1:]) >= 18_500
