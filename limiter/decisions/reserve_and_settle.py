@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 DEBT_NS: Final = 10_000_000_000  # ns of the rate; the deepest debt of an answer; a guess, about as long as a consumer waits for one
 GONE_NS: Final = 500_000_000  # ns; without asking for so long a waiter has gone; what is held asks every 100 ms
+LATELY_NS: Final = 1_000_000_000  # ns; a broker has answered a request by then; a guess
 BEHIND_NS: Final = 10_000_000  # ns; the earliest time to ask again, where only an older waiter is in the way
 
 
@@ -143,13 +144,16 @@ def overdraw(
 
 
 def refund(request: Request, buckets: list[Bucket], now: int, costs: dict[Bucket, tuple[int, int]] | None = None) -> None:
-    """Give back what `request` has cost, in shadow mode, too."""
+    """Give back what `request` has cost, in shadow mode, too: but not where that has just refused some and has nothing, for what it refuses
+    is not taken from it."""
     request.passed = request.count
     messages: int = request.messages
     size: int = request.size
     for bucket in buckets:
         if costs is not None:
             messages, size = costs[bucket]
+        if bucket.shadow and 0 <= now - bucket.last_refused_at < LATELY_NS and bucket.algorithm.peek_ns(messages, size, now) > 0:
+            continue
         bucket.algorithm.settle(-messages, -size, NEVER, now)
 
 

@@ -12,7 +12,7 @@ from limiter.judge import Judge
 from limiter.keys import Key
 from limiter.limits import NEVER
 from limiter.request import Request
-from limiter.reservation import Overdraft, Reservation
+from limiter.reservation import Overdraft, Refund, Reservation
 from support.models import asking
 from support.models.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of
 
@@ -348,3 +348,21 @@ def test_whoever_passes_out_of_line_leaves_the_line_as_it_is() -> None:
     assert reserve(judge, key, BEGIN + 3, 10, since=BEGIN + 1).passed, "it came before"
     late = reserve(judge, key, BEGIN + 4, 10)
     assert not late.passed, "the first in the line is still kept for"
+
+
+@pytest.mark.parametrize(("empty", "full", "refused"), [(1, 0, 491), (1, 1, 491), (1, 3, 491), (0, 1, 0)])
+def test_a_limit_on_gets_that_is_only_tried_has_nothing_back_for_what_it_would_have_refused(empty: int, full: int, refused: int) -> None:
+    """A hundred times a second, for 5 s: so many of an empty queue, and so many that bring a message. `refused`: of the empty ones."""
+    limit = Limit(messages=Rate(1), messages_burst=5 if empty else 1)
+    judge = judge_of(Rule("gets", Match(operation="get"), per="client", limit=limit, mode="shadow", action="delay"))
+    key = key_of(judge, "x", operation="get")
+    found = 0
+    for now in range(BEGIN, BEGIN + 5 * SECOND, SECOND // 100):
+        found += sum(ask(judge, key, now).shadow_refused for _ in range(empty))
+        for _ in range(full):
+            brought = ask(judge, key, now).shadow_refused
+            found += 0 if empty else brought
+            request = Request(key, 1, 1, 0)
+            request.reservation = Refund()
+            judge.owe(request)
+    assert found == refused
