@@ -369,7 +369,8 @@ def test_of_those_that_share_such_a_limit_and_a_queue_one_comes_at_a_time() -> N
             talks.remove(talk)
     for talk in talks:
         talk.conversation.ended()
-    assert first.judge.origins.comers == first.judge.origins.fetches == {}
+    assert first.judge.origins.comers == {}
+    assert first.judge.origins.fetches == {}
 
 
 def test_one_at_an_empty_queue_lets_those_of_other_queues_come() -> None:
