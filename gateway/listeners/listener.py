@@ -301,7 +301,7 @@ class Listener:
 
         try:
             if refusal.code:
-                await self.rejecter.reject(client, refusal.code, refusal.text)
+                await self.rejecter.reject(client, refusal.code, refusal.text, away=refusal.cause == "upstream_unreachable")
             else:
                 await self.rejecter.send_last_words(arrival.client, refusal.last_words)
         except Exception as error:  # let it crash: this client only

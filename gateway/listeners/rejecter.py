@@ -31,13 +31,13 @@ class Rejecter:
         self.rejecting = 0  # now
         self.rejected_silently = 0  # the protocol has no words for it, or too many were being told
 
-    async def reject(self, ready: Callable[[], Awaitable[Channel]], code: int, text: str) -> None:
-        """Tell a client why it cannot connect. `ready` brings its channel to where the protocol begins."""
+    async def reject(self, ready: Callable[[], Awaitable[Channel]], code: int, text: str, *, away: bool) -> None:
+        """Tell a client why it cannot connect, or that its broker is `away`. `ready` brings its channel to where the protocol begins."""
         rejection_of = PROTOCOLS[self.protocol].rejection
         if rejection_of is None:
             self.rejected_silently += 1
             return
-        rejection = rejection_of(code, text)
+        rejection = rejection_of(code, text, away)
 
         async def tell() -> None:
             client = await ready()

@@ -56,7 +56,8 @@ class Protocol:
     conversation: Callable[[ConversationContext], Conversation]  # the subclass of Conversation
     opening: Opening
     close_causes: Mapping[str, str] = field(default_factory=dict)  # those that not every protocol has, with their meanings
-    rejection: Callable[[int, str], Rejection] | None = None  # of a code and a text; None: it has no words, clients see the close
+    # Of a code, a text, and whether the broker is away; None: it has no words, clients see the close.
+    rejection: Callable[[int, str, bool], Rejection] | None = None
     adapt_reasons: tuple[str, ...] = ()  # what the broker shows of its load that tightens a cap with `adapt`
     busy_reasons: tuple[str, ...] = ()  # labels of sluice_broker_busy_total; () where brokers do not say that they are busy
     confirms: bool = False  # publishes are confirmed: their latency is measured

@@ -324,7 +324,7 @@ class AmqpConversation(Conversation):
         self.rejection_reason = (
             f"the broker closed before connection.start; does send_proxy_protocol ({sent}) fit the broker's proxy_protocol?"
         )
-        self._rejection = Rejection(CONNECTION_FORCED, self.rejection_reason)
+        self._rejection = Rejection(CONNECTION_FORCED, self.rejection_reason, away=True)
         return self.continue_rejection(PROTOCOL_HEADER) if self.client_stream.greeted else b""
 
     def continue_rejection(self, data: bytes) -> bytes:

@@ -13,6 +13,9 @@ So the handshake is walked up to there:
 
     client: protocol header ─► start       start-ok ─► tune       tune-ok, open ─► close       close-ok ─► over
 
+Bunny before 3.2 raises a connection.close that a recovery is answered with in the application, and may recover no more. While the broker
+is away, its socket is closed in answer to start-ok instead: it tries again, as where nobody listens.
+
 The credentials are not looked at and not kept. Sans-IO; holds at most one frame.
 """
 
@@ -52,6 +55,7 @@ PROPERTIES: Final = _field(b"product", b"S", _long_string(b"sluice")) + _field(b
 START: Final = method_frame(  # version 0-9, server-properties, mechanisms, locales (specification 1.4.2.1)
     0, CONNECTION_START, b"\x00\x09" + _long_string(PROPERTIES) + _long_string(b"PLAIN AMQPLAIN EXTERNAL") + _long_string(b"en_US")
 )
+BUNNY: Final = _field(b"product", b"S", _long_string(b"Bunny"))
 TUNE: Final = method_frame(
     0, CONNECTION_TUNE, CHANNEL_MAX.to_bytes(2, "big") + FRAME_MAX.to_bytes(4, "big") + HEARTBEAT_S.to_bytes(2, "big")
 )
@@ -60,8 +64,10 @@ TUNE: Final = method_frame(
 class Rejection:
     """One client's. Feed it what comes; `over`: nothing more will be sent or understood."""
 
-    def __init__(self, code: int, text: str) -> None:
+    def __init__(self, code: int, text: str, away: bool = False) -> None:
+        """`away`: the broker is, and may be back at any time."""
         self.over = False
+        self._away = away
         self._close = connection_close(code, text)
         self._rest = b""
         self._greeted = False
@@ -94,17 +100,18 @@ class Rejection:
                 self.over = True
                 break
             if data[at] == METHOD and size >= 4:
-                out.append(self._answer(int.from_bytes(data[at + 7 : at + 11], "big")))
+                out.append(self._answer(int.from_bytes(data[at + 7 : at + 11], "big"), data[at + 11 : stop - 1]))
             at = stop
         self._rest = b"" if self.over else data[at:]
         return b"".join(out)
 
-    def _answer(self, method: int) -> bytes:
+    def _answer(self, method: int, arguments: bytes) -> bytes:
         if self._closing:
             self.over = method == CONNECTION_CLOSE_OK
             return b""
         if method == CONNECTION_START_OK:
-            return TUNE
+            self.over = self._away and BUNNY in arguments
+            return b"" if self.over else TUNE
         if method == CONNECTION_OPEN:
             self._closing = True
             return self._close

@@ -310,7 +310,7 @@ async def test_a_fault_in_a_rejection_leaves_the_listener_standing(broker: Broke
         await first.send_all(GREETING)
         await one.until(lambda: len(one.arrived) == 1)
         with monkeypatch.context() as broken:
-            broken.setitem(PROTOCOLS, "amqp", replace(PROTOCOLS["amqp"], rejection=lambda _code, _text: cast("Rejection", None)))
+            broken.setitem(PROTOCOLS, "amqp", replace(PROTOCOLS["amqp"], rejection=lambda _code, _text, _away: cast("Rejection", None)))
             async with await one.client() as client:
                 assert await said(client, ALL) == b""
         async with await one.client() as client:

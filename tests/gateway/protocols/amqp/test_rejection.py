@@ -42,6 +42,17 @@ def test_it_is_the_same_however_the_bytes_come(chunks: list[bytes]) -> None:
     assert rejection.over
 
 
+@pytest.mark.parametrize(("product", "away"), [("Bunny", True), ("Bunny", False), ("pika", True)])
+def test_bunny_is_told_nothing_while_its_broker_is_away(product: str, away: bool) -> None:
+    """Before 3.2 it may recover no more once it is told; where the connection is closed, it tries again."""
+    rejection = Rejection(320, TEXT, away)
+    start_ok = amqp.method(0, commands.Connection.StartOk({"platform": "x", "product": product}, "PLAIN", "\0a\0b", "en_US"))
+    said = rejection.receive(amqp.PROTOCOL_HEADER + start_ok)
+    silent = product == "Bunny" and away
+    assert amqp.names(said) == ["Connection.Start", *([] if silent else ["Connection.Tune"])]
+    assert rejection.over == silent
+
+
 @pytest.mark.parametrize(
     "garbage",
     [
