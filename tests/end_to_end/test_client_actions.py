@@ -60,7 +60,7 @@ CLOSED = {
     "librabbitmq": ("channel.close",            "error",
                     "channel.close",            "channel.close",             "channel.close"),
 }  # fmt: skip
-WITHOUT_CODE = {"Bunny::ChannelAlreadyClosed", "ChannelWrongStateError"}
+WITHOUT_CODE = {"Bunny::ChannelAlreadyClosed", "ChannelPreconditionFailed", "ChannelWrongStateError"}
 WITHOUT_TEXT = {"ChannelWrongStateError"}  # "Channel is closed.", and no more
 
 
@@ -87,6 +87,7 @@ class Situation:
     returned: list[int] = field(default_factory=list)  # which publishes come back
     commit: dict[str, str] = field(default_factory=dict)
     closed: dict[str, str] = field(default_factory=dict)  # per library, how the application learns that the channel is closed
+    refusal: tuple[int, str] = (506, "RESOURCE_ERROR - RATE_LIMITED - {topic} is over its limit of 1/min of rule ")  # where it is closed
     blocked: bool = False  # connection.blocked before, connection.unblocked after
 
 
@@ -158,6 +159,26 @@ SITUATIONS = {
         closed=WHY_COMMIT,
     ),
 }  # fmt: skip
+TOO_LARGE = (406, "PRECONDITION_FAILED - message size 3 is larger than configured max size 1 of rule too-large")
+OF_406 = {"aio-pika": "ChannelPreconditionFailed", "py-amqp": "PreconditionFailed"}  # the others have one name for all codes
+SITUATIONS |= {
+    "too-large": Situation(
+        {"limit": {"messages": "1000/s"}, "max_message_size": "1B"},
+        {},
+        [CLOSED_PUBLISH | OF_406],
+        arrived=0,
+        closed=WHY | OF_406,
+        refusal=TOO_LARGE,
+    ),
+    "too-large-plain": Situation(
+        {"limit": {"messages": "1000/s"}, "max_message_size": "1B"},
+        {"mode": "plain", "linger": WAITED_S},
+        [SENT],
+        arrived=0,
+        closed=WHY_PLAIN | OF_406,
+        refusal=TOO_LARGE,
+    ),
+}
 ASKED_AGAIN = 5  # times, at most: see `closed_twice`
 CELLS = [
     pytest.param(name, library, id=f"{name}-{library}")
@@ -176,15 +197,16 @@ def gateway(rabbitmq: RabbitMQ, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield running
 
 
-def check_channel(report: Report, key: str, closed: str | None) -> None:
+def check_channel(report: Report, key: str, closed: str | None, refusal: tuple[int, str]) -> None:
     """The limited channel is open, or the application was told how and why it was closed."""
     if closed is None:
         assert report.channel == "open"
         return
     assert report.channel["class"] == closed
-    assert report.channel["code"] == (None if closed in WITHOUT_CODE else 506)
+    code, text = refusal
+    assert report.channel["code"] == (None if closed in WITHOUT_CODE else code)
     if closed not in WITHOUT_TEXT:
-        assert f"RESOURCE_ERROR - RATE_LIMITED - %2F/amq.default/{key} is over its limit of 1/min of rule " in report.channel["text"]
+        assert text.format(topic=f"%2F/amq.default/{key}") in report.channel["text"]
 
 
 def check_blocked(report: Report, library: str, key: str, situation: Situation) -> None:
@@ -225,6 +247,6 @@ def test_the_application_sees_what_the_table_says(
     for one in report.returns:
         assert f"RATE_LIMITED - %2F/amq.default/{key} is over its limit" in one["text"]
     assert report.commit == situation.commit.get(library, "")
-    check_channel(report, key, situation.closed.get(library))
+    check_channel(report, key, situation.closed.get(library), situation.refusal)
     check_blocked(report, library, key, situation)
     assert report.other == "ok", "the connection's other channel was hurt"

@@ -64,7 +64,7 @@ TUNE: Final = method_frame(
 class Rejection:
     """One client's. Feed it what comes; `over`: nothing more will be sent or understood."""
 
-    def __init__(self, code: int, text: str, away: bool = False) -> None:
+    def __init__(self, code: int, text: str, away: bool = False) -> None:  # noqa: FBT001, FBT002  -- a Callable has no names
         """`away`: the broker is, and may be back at any time."""
         self.over = False
         self._away = away

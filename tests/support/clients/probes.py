@@ -11,6 +11,7 @@ is `name=value name=value ...`:
     linger     seconds to wait at most behind the publishes, events served; over as soon as the client was blocked and unblocked, as
                its limited channel was closed, or as it has heard as many as it is to `expect`
     listen     a queue one more channel consumes all the while
+    back       1: it gives each message back (requeue) that comes for the first time, and acknowledges the others (not py-amqp, AMQPStorm)
     timeout    milliseconds for the answer to the last publish (Bunny's, which cannot know that none will come)
 
 `pause` is for libraries that learn of a close by themselves, and is over as soon as they have; the others do not wait.

@@ -61,15 +61,17 @@ async function otherChannelLives(connection, other, order) {
   return 'nothing consumed';
 }
 
-async function listen(connection, queue, report) {
+async function listen(connection, queue, back, report) {
   const channel = await connection.createChannel();
   let last = 0;
-  await channel.consume(queue, () => {
+  await channel.consume(queue, (message) => {
     const now = Date.now();
     if (last) report.longest_gap_s = Math.max(report.longest_gap_s, (now - last) / 1000);
     last = now;
     report.heard += 1;
-  }, { noAck: true });
+    if (back && message.fields.redelivered) channel.ack(message);
+    else if (back) channel.nack(message, false, true);
+  }, { noAck: !back });
 }
 
 async function run(order) {
@@ -92,7 +94,7 @@ async function run(order) {
   });
   connection.on('blocked', (reason) => report.blocked.push(reason));
   connection.on('unblocked', () => { report.unblocked += 1; });
-  if (order.listen) await listen(connection, order.listen, report);
+  if (order.listen) await listen(connection, order.listen, order.back === '1', report);
   const other = await connection.createConfirmChannel();
   if (!['confirm', 'plain'].includes(order.mode)) throw new Error(`amqplib has no mode ${order.mode}`);
   const channel = order.mode === 'confirm' ? await connection.createConfirmChannel() : await connection.createChannel();

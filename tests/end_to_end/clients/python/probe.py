@@ -28,6 +28,7 @@ class Order:
     free: str = ""
     heartbeat: int = 60
     listen: str = ""
+    back: bool = False
     linger: float = 0.0
     expect: int = 0
     pause: float = 0.0

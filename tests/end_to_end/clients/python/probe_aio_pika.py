@@ -99,10 +99,12 @@ async def conversation(order: Order, report: Report) -> None:
     if order.listen:
         listening = await connection.channel()
 
-        async def heard(_: Any) -> None:
+        async def heard(message: Any) -> None:
             report.hear()
+            if order.back:
+                await (message.ack() if message.redelivered else message.nack(requeue=True))
 
-        await (await listening.get_queue(order.listen)).consume(heard, no_ack=True)
+        await (await listening.get_queue(order.listen)).consume(heard, no_ack=not order.back)
     other = await connection.channel()
     confirms = order.mode in {"confirm", "flood"}
     channel = await connection.channel(publisher_confirms=confirms, on_return_raises=order.returns == "handled")

@@ -55,7 +55,15 @@ def run(order: Order, report: Report) -> None:
     connection.add_on_connection_blocked_callback(lambda _, frame: report.blocked.append(frame.method.reason))
     connection.add_on_connection_unblocked_callback(lambda *_: setattr(report, "unblocked", report.unblocked + 1))
     if order.listen:
-        connection.channel().basic_consume(order.listen, lambda *_: report.hear(), auto_ack=True)
+
+        def heard(listening: Any, method: Any, *_: object) -> None:
+            report.hear()
+            if order.back and method.redelivered:
+                listening.basic_ack(method.delivery_tag)
+            elif order.back:
+                listening.basic_nack(method.delivery_tag, requeue=True)
+
+        connection.channel().basic_consume(order.listen, heard, auto_ack=not order.back)
     other, channel = connection.channel(), connection.channel()
     other.confirm_delivery()
     if order.mode == "confirm":

@@ -87,13 +87,19 @@ def give_up_after(connection, order)
   connection.instance_variable_set(:@continuation_timeout, order["timeout"].to_i) if order["timeout"]
 end
 
-def listen(connection, queue, report)
+def listen(connection, queue, back, report)
   last = nil
-  connection.create_channel.queue(queue, passive: true).subscribe(manual_ack: false) do
+  channel = connection.create_channel
+  channel.queue(queue, passive: true).subscribe(manual_ack: back) do |delivery|
     now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
     report[:longest_gap_s] = [report[:longest_gap_s], now - last].max if last
     last = now
     report[:heard] += 1
+    if back && delivery.redelivered?
+      channel.ack(delivery.delivery_tag)
+    elsif back
+      channel.nack(delivery.delivery_tag, false, true)
+    end
   end
 end
 
@@ -118,7 +124,7 @@ def run(order)
   end
   connection.on_blocked { |method| report[:blocked] << method.reason }
   connection.on_unblocked { report[:unblocked] += 1 }
-  listen(connection, order["listen"], report) unless order["listen"].empty?
+  listen(connection, order["listen"], order["back"] == "1", report) unless order["listen"].empty?
   other = connection.create_channel
   channel = connection.create_channel
   other.confirm_select

@@ -127,18 +127,18 @@ func otherChannelLives(connection *amqp.Connection, other *amqp.Channel, o order
 	return "nothing consumed"
 }
 
-func listen(connection *amqp.Connection, queue string, r *report) error {
+func listen(connection *amqp.Connection, queue string, back bool, r *report) error {
 	channel, err := connection.Channel()
 	if err != nil {
 		return err
 	}
-	deliveries, err := channel.Consume(queue, "", true, false, false, false, nil)
+	deliveries, err := channel.Consume(queue, "", !back, false, false, false, nil)
 	if err != nil {
 		return err
 	}
 	go func() {
 		var last time.Time
-		for range deliveries {
+		for delivery := range deliveries {
 			r.Lock()
 			if gap := time.Since(last).Seconds(); r.Heard > 0 && gap > r.LongestGap {
 				r.LongestGap = gap
@@ -146,6 +146,11 @@ func listen(connection *amqp.Connection, queue string, r *report) error {
 			last = time.Now()
 			r.Heard++
 			r.Unlock()
+			if back && delivery.Redelivered {
+				delivery.Ack(false)
+			} else if back {
+				delivery.Nack(false, true)
+			}
 		}
 	}()
 	return nil
@@ -184,7 +189,7 @@ func perform(o order, r *report) error {
 	}
 	defer connection.Close()
 	if o["listen"] != "" {
-		if err := listen(connection, o["listen"], r); err != nil {
+		if err := listen(connection, o["listen"], o["back"] == "1", r); err != nil {
 			return err
 		}
 	}

@@ -156,7 +156,16 @@ public final class Probe {
             }
         });
         if (order.containsKey("listen")) {
-            connection.createChannel().basicConsume(order.get("listen"), true, (tag, delivery) -> hear(), tag -> { });
+            boolean back = order.getOrDefault("back", "0").equals("1");
+            Channel listening = connection.createChannel();
+            listening.basicConsume(order.get("listen"), !back, (tag, delivery) -> {
+                hear();
+                if (back && delivery.getEnvelope().isRedeliver()) {
+                    listening.basicAck(delivery.getEnvelope().getDeliveryTag(), false);
+                } else if (back) {
+                    listening.basicNack(delivery.getEnvelope().getDeliveryTag(), false, true);
+                }
+            }, tag -> { });
         }
         Channel free = connection.createChannel();
         free.confirmSelect();

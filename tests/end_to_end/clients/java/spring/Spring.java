@@ -11,11 +11,12 @@ import org.springframework.amqp.rabbit.listener.SimpleMessageListenerContainer;
 /**
  * Spring AMQP as an application has it: a template with correlated confirms and returns, and a listener container beside it.
  *
- * <pre>Spring publish URL COUNT LIMITED FREE | Spring listen URL QUEUE SECONDS</pre>
+ * <pre>Spring publish URL COUNT LIMITED FREE | Spring listen URL QUEUE SECONDS | Spring fail URL QUEUE SECONDS COUNT</pre>
  *
  * `publish` sends COUNT messages to the queue LIMITED, COUNT more with `mandatory`, and one to FREE, and consumes LIMITED all the while.
  * It prints one line: a letter for each message (A acked, N nacked, R nacked and returned), what the first refusal said, and how many
- * came to the listener. `listen` starts a container alone and prints what came of it, once one message is there or the time is over.
+ * came to the listener. `listen` starts a container alone and prints what came of it, once one message is there or the time is over;
+ * `fail` once COUNT are, of which its listener fails on each that comes for the first time.
  */
 public final class Spring {
     private static final long PATIENCE_S = 60;
@@ -25,16 +26,23 @@ public final class Spring {
         if (arguments[0].equals("publish")) {
             publish(factory, Integer.parseInt(arguments[2]), arguments[3], arguments[4]);
         } else {
-            listen(factory, arguments[2], Long.parseLong(arguments[3]));
+            boolean fails = arguments[0].equals("fail");
+            listen(factory, arguments[2], Long.parseLong(arguments[3]), fails, fails ? Integer.parseInt(arguments[4]) : 1);
         }
         factory.destroy();
         System.exit(0);
     }
 
-    private static SimpleMessageListenerContainer listener(CachingConnectionFactory factory, String queue, AtomicInteger received) {
+    private static SimpleMessageListenerContainer listener(CachingConnectionFactory factory, String queue, boolean fails,
+                                                           AtomicInteger received) {
         SimpleMessageListenerContainer container = new SimpleMessageListenerContainer(factory);
         container.setQueueNames(queue);
-        container.setMessageListener(message -> received.incrementAndGet());
+        container.setMessageListener(message -> {
+            received.incrementAndGet();
+            if (fails && !message.getMessageProperties().isRedelivered()) {
+                throw new IllegalStateException("for the first time");
+            }
+        });
         container.setRecoveryInterval(500);
         container.setReceiveTimeout(200);
         container.start();
@@ -46,7 +54,7 @@ public final class Spring {
         factory.setPublisherReturns(true);
         RabbitTemplate template = new RabbitTemplate(factory);
         AtomicInteger received = new AtomicInteger();
-        SimpleMessageListenerContainer container = listener(factory, limited, received);
+        SimpleMessageListenerContainer container = listener(factory, limited, false, received);
         List<CorrelationData> plain = send(template, limited, count, false);
         List<CorrelationData> mandatory = send(template, limited, count, true);
         List<CorrelationData> other = send(template, free, 1, true);
@@ -87,11 +95,11 @@ public final class Spring {
         return letters.toString();
     }
 
-    private static void listen(CachingConnectionFactory factory, String queue, long seconds) throws Exception {
+    private static void listen(CachingConnectionFactory factory, String queue, long seconds, boolean fails, int count) throws Exception {
         AtomicInteger received = new AtomicInteger();
-        SimpleMessageListenerContainer container = listener(factory, queue, received);
+        SimpleMessageListenerContainer container = listener(factory, queue, fails, received);
         long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(seconds);
-        while (received.get() == 0 && container.isRunning() && System.nanoTime() < deadline) {
+        while (received.get() < count && container.isRunning() && System.nanoTime() < deadline) {
             Thread.sleep(20);
         }
         System.out.printf("{\"received\": %d, \"running\": %b}%n", received.get(), container.isRunning());
