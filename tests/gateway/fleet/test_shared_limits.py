@@ -6,12 +6,13 @@ from itertools import count
 
 import pytest
 
-from limiter.limits import Limit
+from limiter.limits import SECOND, Limit
+from limiter.operations import DECLARE, PRODUCE
 from limiter.rules.rule import Match, Rule
 from support.brokers.redis_server import RedisServer
 from support.models.asking import key_of
-from support.models.fleets import FleetWorld, fleet_settings
-from support.models.shared_limits import InFlight, everywhere, moving, passed_in_one_process, rule_of
+from support.models.fleets import MS, FleetWorld, fleet_settings
+from support.models.shared_limits import InFlight, Spender, everywhere, moving, passed_in_one_process, rule_of, work
 
 pytestmark = pytest.mark.slow  # a Redis
 
@@ -51,6 +52,28 @@ def test_a_restarted_redis_makes_no_limit_cold_that_is_in_use(redis_server: Redi
     passed = world.run(1000, [5, 5])
     world.close()
     assert passed >= 900, "cold it would let a third of that pass"
+
+
+@pytest.mark.parametrize("rate", [19, 1000])  # 20/s would come in step with the rounds, which have no jitter here
+def test_one_limit_of_costs_holds_over_gateways_and_what_is_dear_has_its_turn(redis_server: RedisServer, rate: int) -> None:
+    world = FleetWorld(fleet_settings(redis_server.url, f"fleet-{next(NAMES)}"), GATEWAYS, work(rate))
+    spenders = [Spender(member.judge, operation) for member, operation in zip(world.members, (PRODUCE, DECLARE), strict=True)]
+
+    def spent(seconds: int) -> list[int]:
+        before = [spender.spent for spender in spenders]
+        for _ in range(1000 * seconds):
+            for spender in spenders:
+                spender.step(world.now)
+            world.step([0] * GATEWAYS)
+        return [spender.spent - then for spender, then in zip(spenders, before, strict=True)]
+
+    first = spent(3)
+    then = spent(20)
+    world.close()
+    assert sum(first) <= 4 * rate + GATEWAYS * 10, "the burst, and what each owes for the one that it let go"
+    assert sum(then) == pytest.approx(20 * rate, rel=0.02)
+    assert min(then) >= 0.3 * sum(then)
+    assert spenders[1].longest_ns <= 3 * 10 * SECOND // rate + 250 * MS
 
 
 @pytest.mark.parametrize("algorithm", ["concurrency", "adaptive"])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from limiter.limits import Limit
+from limiter.limits import SECOND, Limit
+from limiter.operations import DECLARE, PRODUCE
 from limiter.rules.rule import Match, Rule
 from limiter.rules.rule_set import RuleSet
-from support.models.shared_limits import InFlight, everywhere, moving, passed_in_one_process, rule_of
+from support.models.shared_limits import InFlight, Spender, everywhere, moving, passed_in_one_process, rule_of, work
 from support.models.workers import BEGIN, MS, run, world
 
 WORKERS = 3
@@ -53,6 +54,35 @@ def test_workers_that_begin_after_the_first_are_warm_as_it_is(now: list[int]) ->
     assert run(pairs, now, 1000, [0, 5, 0]) == pytest.approx(1000, rel=0.1)
     now[0] += 10_000 * MS
     assert run(pairs, now, 1000, [0, 0, 5]) < 900
+
+
+@pytest.mark.parametrize("rate", [20, 1000])
+def test_one_limit_of_costs_holds_over_workers_and_what_is_dear_has_its_turn(now: list[int], rate: int) -> None:
+    parent, _, pairs = world(RuleSet((work(rate),)), 2)
+    spenders = [Spender(pair.judge, operation) for pair, operation in zip(pairs, (PRODUCE, DECLARE), strict=True)]
+
+    def spent(seconds: int) -> list[int]:
+        before = [spender.spent for spender in spenders]
+        for _ in range(1000 * seconds):
+            for pair, spender in zip(pairs, spenders, strict=True):
+                spender.step(now[0])
+                pair.bucket_ids.changed.update(dict.fromkeys(spender.key.buckets))
+            now[0] += MS
+            if now[0] // MS % 10 == 0:
+                for pair in pairs:
+                    pair.exchange(now[0])
+        return [spender.spent - then for spender, then in zip(spenders, before, strict=True)]
+
+    first = spent(3)
+    then = spent(30)
+    assert sum(first) <= 4 * rate + 2 * 10, "the burst, and what each owes for the one that it let go"
+    assert sum(then) == pytest.approx(30 * rate, rel=0.02)
+    assert min(then) >= 0.3 * sum(then)
+    assert spenders[1].longest_ns <= 3 * 10 * SECOND // rate + 50 * MS
+    for pair in pairs:
+        pair.tell(now[0])
+    (state,) = parent.states(now[0])
+    assert state.admitted == sum(first) + sum(then)
 
 
 @pytest.mark.parametrize("algorithm", ["concurrency", "adaptive"])

@@ -9,6 +9,9 @@ from limiter.algorithms.slots import ANSWERED
 from limiter.in_flight import Ending, Flight
 from limiter.judge import Judge
 from limiter.limits import SECOND, Limit, Rate
+from limiter.operations import DECLARE, PRODUCE
+from limiter.request import Request
+from limiter.rules.cost import Cost
 from limiter.rules.rule import Match, Rule
 from limiter.rules.rule_set import RuleSet
 from support.models.asking import ask, key_of
@@ -74,3 +77,36 @@ class InFlight:
             self._flights.append((now + self._latency_ns, request.flight, request.passed))
             self.count += request.passed
         return request.passed
+
+
+COST = Cost(step=100, operations=((DECLARE, 10),))
+
+
+def work(rate: int) -> Rule:
+    """A user's messages and declares under one limit."""
+    match = Match(protocol="rocketmq", operation=(PRODUCE, DECLARE))
+    return Rule("work", match, per="user", limit=Limit(messages=Rate(rate)), open_for_ns=0, cost=COST)
+
+
+class Spender:
+    """One member's client: a flood of messages that cost three each, or declares at ten, one after the other, each held until it passes."""
+
+    def __init__(self, judge: Judge, operation: str) -> None:
+        self.key = key_of(judge, "orders", user="shop", operation=operation)
+        self.spent = 0
+        self.longest_ns = 0  # that a declare was held
+        self._judge = judge
+        self._held: Request | None = None
+        self._since = 0
+
+    def step(self, now: int) -> None:
+        request = self._held
+        if request is None:
+            declares = self.key.operation == DECLARE
+            request = Request(self.key, 1 if declares else 5, 1, 0 if declares else 250)
+            self._since = now
+        self._judge.decide([request], now)
+        request.again = True
+        self._held = request if request.passed == 0 and self.key.operation == DECLARE else None
+        self.spent += request.passed * COST.of(self.key.operation, 1, request.size)
+        self.longest_ns = max(self.longest_ns, now - self._since)
