@@ -40,7 +40,10 @@ from config.settings import ROOT as SETTINGS  # noqa: E402
 from gateway.close_causes import COMMON  # noqa: E402
 from gateway.protocols import PROTOCOLS  # noqa: E402
 from gateway.telemetry import metrics  # noqa: E402
-from limiter.rules.actions import ACTION_RECORDS  # noqa: E402
+from limiter.limits import Limit, Rate  # noqa: E402
+from limiter.operations import HELD_OPERATIONS, OF_TOPICS, OPERATION_RECORDS, OPERATIONS  # noqa: E402
+from limiter.rules.actions import ACTION_RECORDS, ACTIONS  # noqa: E402
+from limiter.rules.rule import Match, Rule, RuleError  # noqa: E402
 
 WIDTH: Final = 140  # characters of a line of prose
 BAR: Final = r"\|"  # a bar within a cell
@@ -445,6 +448,12 @@ def ways_in_page() -> str:
             "limits what its `operation` says (`produce` where it says none). What no rule limits passes; `nothing` as what it counts says "
             "that it is not counted either. A test sends a request of each through a gateway whose rules let nothing pass."
         ),
+        "## Operations",
+        prose(
+            "What each `operation` of a rule stands for. An action that is not here is refused by `sluice check`. Where `delay` is the "
+            "default, what is over the limit waits: `reject`, which other rules have that say no action, means the same there."
+        ),
+        table(("operation", "AMQP 0-9-1", "RocketMQ, by code", "actions"), map(operation_row, OPERATIONS)),
         "## AMQP 0-9-1, from clients",
         of_amqp[0],
         "## AMQP 0-9-1, from the broker",
@@ -454,6 +463,26 @@ def ways_in_page() -> str:
         "## Everything else",
         table(("what", "limited by", "more"), ways_in.OTHERS),
     )
+
+
+def operation_row(operation: str) -> tuple[str, ...]:
+    methods = [name for way in ways_in.AMQP_CLIENTS if operation in (way.operation, way.also) for name in way.names]
+    numbers = sorted(code for way in ways_in.ROCKETMQ if operation in (way.operation, way.also) for code in way.codes)
+    default = "delay" if operation in HELD_OPERATIONS else "reject"
+    fit = [each for each in ACTIONS if each not in {"reject", default} and fits(operation, each)]
+    return code(operation), codes(methods), ", ".join(map(str, numbers)), ", ".join([f"`{default}` (default)", *map(code, fit)])
+
+
+def fits(operation: str, action: str) -> bool:
+    """Whether a rule for this operation may have the action, in a protocol at least."""
+    per = "topic" if operation in OF_TOPICS else "client"
+    for protocol in OPERATION_RECORDS[operation].protocols:
+        try:
+            Rule("some", Match(protocol=protocol, operation=operation), per=per, limit=Limit(messages=Rate(1)), action=action)
+        except RuleError:
+            continue
+        return True
+    return False
 
 
 def limited_by(way: ways_in.Way) -> str:

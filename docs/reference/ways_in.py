@@ -74,10 +74,10 @@ AMQP_BROKER: Final = (
 )  # fmt: skip
 
 
-def rocketmq(names: str, operation: str, counted: str, why: str, *, by: str = "") -> Way:
+def rocketmq(names: str, operation: str, counted: str, why: str, *, by: str = "", also: str = "") -> Way:
     """`names`: as `SEND_MESSAGE 10`."""
     words = names.split()
-    return Way(tuple(words[::2]), operation, counted, why, True, by, tuple(map(int, words[1::2])))
+    return Way(tuple(words[::2]), operation, counted, why, True, by, tuple(map(int, words[1::2])), also)
 
 
 HELD: Final = "[waits, for up to 2.5s; then it is refused](../rocketmq.md#limits-on-topics-groups-queries-and-commands)"
@@ -87,8 +87,8 @@ ROCKETMQ: Final = (
              "half messages count when they are sent; [too large](../rocketmq.md#messages-that-are-too-large)"),
     rocketmq("RECALL_MESSAGE 370", "produce", "one message, for its topic", "the broker stores a message that takes another one back"),
     rocketmq("CONSUMER_SEND_MSG_BACK 36", "produce",
-             "one message, for the group's retry topic; for rules of `operation: requeue` as well, for the group",
-             "[send-backs](../rocketmq.md#send-backs-over-their-limit)"),
+             "one message, for the group's retry topic; for rules of `operation: requeue` for the group",
+             "[send-backs](../rocketmq.md#send-backs-over-their-limit)", also="requeue"),
     rocketmq("PULL_MESSAGE 11 LITE_PULL_MESSAGE 361 POP_MESSAGE 200050 POP_LITE_MESSAGE 200070", "consume",
              "the messages of its answer, for topic and group", "held, as the broker's own long poll; then answered that there is none"),
     rocketmq("NOTIFICATION 200054", "consume", "nothing: it brings no message", "held while the pulls of its group are"),
