@@ -146,6 +146,43 @@ def test_an_acknowledgement_of_many_leaves_what_waits(gateway: Gateway, direct: 
     assert left == [4, 6, 7, 19, *range(30, 40)]
 
 
+def test_a_consumer_of_one_at_a_time_stands_still_until_its_turn(gateway: Gateway, direct: Any) -> None:
+    queue = fill(direct, "loop.single", 3)
+    gateway.put("/v1/rules/loops", {"messages": "0/s"})
+    client = Client(gateway)
+    client.consume(queue, gives_back=True, prefetch=1)
+    client.run(1.0)
+    assert len(client.looped) == 1
+    gateway.put("/v1/rules/loops", {"messages": f"{RATE}/s"})
+    end = time.monotonic() + HANG_S
+    while len(client.looped) < RATE:
+        assert time.monotonic() < end, f"{len(client.looped)} have come"
+        client.run(0.05)
+    client.connection.close()
+    assert wait_for_ready(direct, queue, 3)
+
+
+def test_what_waits_past_the_brokers_consumer_timeout_is_in_its_queue_again(gateway: Gateway, broker: RabbitMQ, direct: Any) -> None:
+    """The broker ends the channel (406), and nothing else of its connection."""
+    queue, beside = fill(direct, "loop.late", 5), fill(direct, "beside.late", 5)
+    settings = "application:set_env(rabbit, consumer_timeout, {}), application:set_env(rabbit, channel_tick_interval, {})."
+    broker.control("eval", settings.format(1000, 200))
+    gateway.put("/v1/rules/loops", {"messages": "0/s"})
+    client = Client(gateway)
+    channel = client.consume(queue, gives_back=True, prefetch=5)
+    client.consume(beside, gives_back=False)
+    end = time.monotonic() + HANG_S
+    while channel.is_open:
+        assert time.monotonic() < end
+        client.run(0.05)
+    broker.control("eval", settings.format(1_800_000, 60_000))
+    gateway.put("/v1/rules/loops", {"messages": f"{RATE}/s"})
+    assert sorted(client.looped) == sorted(client.done) == list(range(5))
+    assert wait_for_ready(direct, queue, 5)
+    assert client.connection.channel().is_open
+    client.connection.close()
+
+
 def test_a_dead_gateway_loses_nothing_of_what_waits(gateway: Gateway, broker: RabbitMQ, direct: Any, tmp_path_factory: Any) -> None:
     queue = fill(direct, "loop.killed", 30)
     rule = {"name": "loops", "match": {"operation": "requeue"}, "limit": {"messages": "1/h"}, "action": "delay"}
