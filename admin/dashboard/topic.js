@@ -38,6 +38,9 @@ export function actionText(level, protocol) {
   return t(`action_${level.action}`, { max: level.max_delay });
 }
 
+/** What a rule counts for one message, copy or operation, where that is not one. */
+export const costText = (cost) => Object.entries(cost).map(([what, number]) => (what === "step" ? t("cost_step", { size: number }) : t("cost_of", { what: what === "copy" ? t("cost_copy") : t(`of_${what}`), n: number }))).join(", ");
+
 export function levelCard(level, protocol, quotas) {
   const usage = level.usage;
   return h(
@@ -46,6 +49,7 @@ export function levelCard(level, protocol, quotas) {
     h("p", { class: "limit-line" }, h("strong", null, f.limitText(level.limit)), " ", given(whose(level)), " ", otherThanProduce(level) && [operationBadge(level), " "], badge(originText(level.origin), level.origin === "override" ? "live" : ""), level.mode !== "enforce" && [" ", badge(t(`mode_${level.mode}`), "warn")]),
     h("ul", { class: "plain" }, setBy(level, quotas).map((text, at) => h("li", { key: at }, given(text)))),
     h("p", null, actionText(level, protocol)),
+    Object.keys(level.cost || {}).length > 0 && h("p", null, t("costs", { costs: costText(level.cost) })),
     usage && h("p", { class: "quiet" }, t("usage_line", { passed: f.count(usage.admitted + usage.shadow_refused), refused: f.count(usage.refused), held: f.count(usage.held) }), usage.shadow_refused > 0 && ` · ${t("usage_shadow", { n: f.count(usage.shadow_refused) })}`, usage.last_refused && level.mode === "enforce" && ` · ${t("last_limited")} ${f.moment(usage.last_refused, true)}`, usage.breaker === "open" && ` · ${t("breaker_open", { time: level.open_for })}`),
   );
 }

@@ -269,6 +269,14 @@ test("what_is_given_back_waits_and_is_not_nacked", async () => {
   ]);
 });
 
+test("a_limit_says_what_things_cost", async () => {
+  const { levelCard } = await load("topic");
+  const level = (cost) => text(levelCard({ operation: "produce", per: "user", thing: "shop", origin: "file", rule: "work", place: "", limit: { messages: "100/s" }, mode: "enforce", action: "delay", max_delay: "1s", cost }, "amqp", null));
+  const found = level({ step: "4KiB", copy: 2, declare: 10, requeue: 3 });
+  check(found.includes("It counts what things cost: a message 1 per 4KiB, a copy 2, declare 10, given back 3."), found);
+  check(!level({}).includes("cost"), level({}));
+});
+
 test("a_quota_that_is_tried_is_not_told_as_the_published_one", async () => {
   const { levelCard } = await load("topic");
   const level = { operation: "produce", per: "topic", thing: "orders", origin: "quota-shadow", rule: "std", place: "", limit: { messages: "5/s" }, mode: "shadow", action: "reject", by: "", at: null, reason: "", expires: null, rule_limit: null };

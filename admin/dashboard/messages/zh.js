@@ -37,7 +37,7 @@ export default {
   rule_named: "规则 {rule}{place}", rule_says: "（规则限额为 {limit}）", set_live: "{by} 于 {at} 临时修改，覆盖{rule}", holds_until: "有效至 {at}，还剩 {time}",
   set_tried: "试运行的学习配额，与生效限额并行，覆盖{rule}", set_quota: "{date} 学习得到的配额，覆盖{rule}", published_by: "由 {by} 于 {at} 发布", raised_this_hour: "因上一小时需求，本小时已上调",
   set_file: "来自{rule}，规则中直接指定", set_default: "来自{rule}，对所有匹配的主题生效",
-  action_shadow: "不拒绝任何消息，仅计数。", action_consume: "投递按顺序等待。", action_held: "超出部分等待轮到。", action_reject_amqp: "超出部分返回 nack；未启用 confirm 的信道则等待。",
+  action_shadow: "不拒绝任何消息，仅计数。", action_consume: "投递按顺序等待。", action_held: "超出部分等待轮到。", costs: "按成本计数：{costs}。", cost_step: "消息每 {size} 计 1", cost_of: "{what} 计 {n}", cost_copy: "每个副本", action_reject_amqp: "超出部分返回 nack；未启用 confirm 的信道则等待。",
   action_reject_rocketmq: "超出部分以返回码 {code} 拒绝。",
   action_delay: "超出部分最多等待 {max}，之后拒绝；发布方未启用 confirm 时则一直等到轮到。", action_block: "暂停读取连接，直到消息可以通过。", action_drop: "超出部分被丢弃并计数。", action_close: "关闭信道或连接。", action_spool: "发布方可继续发送；超出部分暂存在网关磁盘上，应答稍后返回。",
   usage_line: "累计：通过 {passed}，拒绝 {refused}，等待过 {held}", usage_shadow: "其中 {n} 条若执行限额会被拒绝", would_refuse: "会拒绝", set_mode_enforce: "执行：超出部分被拒绝或等待", set_mode_shadow: "试运行：只计数，全部通过", set_mode_off: "关闭：不计数", breaker_open: "熔断中，每次 {time}",
