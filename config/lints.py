@@ -121,9 +121,14 @@ def what_it_costs(idle: list[str], wanted: tuple[str, ...]) -> str:
 def idle_words(settings: Settings) -> Iterator[ConfigProblem]:
     """Settings of a rule that its action does not use."""
     for number, rule in enumerate(settings.rules):
+        is_held = all(each in HELD_OPERATIONS for each in rule.match.operations())
+        path = f"rules[{number}].action"
+        if is_held and rule.action == "reject" and settings.origin(path).line:
+            message = f"refuses nothing with operation: {rule.match.text_of('operation')}: what is over the limit waits"
+            yield settings.problem(path, message, "set action: delay, or remove it")
         if rule.max_delay_ns != DEFAULT_MAX_DELAY_NS:
             path = f"rules[{number}].max_delay"
-            if all(each in HELD_OPERATIONS for each in rule.match.operations()):
+            if is_held:
                 message = (
                     f"has no effect with operation: {rule.match.text_of('operation')}: what is over the limit waits until it lets that pass"
                 )

@@ -451,7 +451,8 @@ def ways_in_page() -> str:
         "## Operations",
         prose(
             "What each `operation` of a rule stands for. An action that is not here is refused by `sluice check`. Where `delay` is the "
-            "default, what is over the limit waits: `reject`, which other rules have that say no action, means the same there."
+            "default, what is over the limit waits: `reject`, which other rules have that say no action, means the same there, and `check` "
+            "warns of one that is written down."
         ),
         table(("operation", "AMQP 0-9-1", "RocketMQ, by code", "actions"), map(operation_row, OPERATIONS)),
         "## AMQP 0-9-1, from clients",

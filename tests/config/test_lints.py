@@ -229,6 +229,22 @@ def test_warns_of_what_a_protocol_has_no_use_for(write: Callable[..., Path], set
     assert (warning.path, warning.message) == (f"listeners[0].{setting.partition(':')[0]}", said)
 
 
+@pytest.mark.parametrize(
+    ("operation", "more", "warned"),
+    [
+        ("requeue", "action: reject", True), ("consume", "action: reject", True), ("declare", "per: client, action: reject", True),
+        ("requeue", "action: delay", False), ("requeue", "mode: enforce", False), ("produce", "action: reject", False),
+        ("connect", "per: client, action: reject", False), ("[produce, declare]", "per: client, action: reject", False),
+    ],
+)  # fmt: skip
+def test_warns_of_what_waits_where_the_rule_says_reject(write: Callable[..., Path], operation: str, more: str, warned: bool) -> None:
+    listeners = "listeners: [{name: a, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}]\n"
+    rules = f"rules: [{{name: a, match: {{protocol: amqp, operation: {operation}}}, limit: {{messages: 1/s}}, {more}}}]\n"
+    found = [(warning.path, warning.message) for warning in lint(load(write(listeners + rules)))]
+    said = f"refuses nothing with operation: {operation}: what is over the limit waits"
+    assert found == ([("rules[0].action", said)] if warned else [])
+
+
 def test_warns_of_versions_that_pass_unlimited(write: Callable[..., Path]) -> None:
     listeners = "listeners: [{name: a, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, other_protocols: pass}]\n"
     (warning,) = lint(load(write(f"{listeners}rules: [{{name: a, limit: {{messages: 1/s}}}}]\n")))
