@@ -30,6 +30,12 @@ class Gateway:
 
     name: str = setting(Name("orders-sidecar"), "", "Name in logs, metrics and the access log; default: the host's name.")
     workers: int = setting(Whole(1, 1024, 2), 1, "Processes that share the listening sockets and the limits; 1: one process alone.")
+    max_topics: int = setting(
+        Whole(1000, 1_000_000, 10_000),
+        10_000,
+        "Topics with totals of their own, in each process, which the API and the dashboard list; more are counted as __other__ while none "
+        "of them is idle. 100,000 take 60 MB.",
+    )
     state_directory: Path = setting(
         PathName("state"), Path("state"), "Where overrides, quotas, history and admin.token are kept; created with mode 0700."
     )

@@ -83,6 +83,7 @@ NEEDS_RESTART: Final[Mapping[str, str]] = {  # path -> why
     "listeners.own_login": "The looks at queues keep their connection to the broker.",
     "listeners.advertise": "Clients have routes with the host before.",
     "listeners.broker_ports": "Brokers have ports of the range before, which clients' routes name.",
+    "gateway.max_topics": "The table of topics is made at the start.",
     "limiter.threads": "Threads and their queues are made at the start.",
     "limiter.queue": "Threads and their queues are made at the start.",
     "limiter.on_rejection": "Threads and their queues are made at the start.",

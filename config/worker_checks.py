@@ -15,11 +15,19 @@ NAME_SERVER: Final = (
     "set gateway.workers: 1, or let a gateway of its own have this listener",
 )
 
+MAX_TOPICS_OF_WORKERS: Final = 10_000  # topics; a worker describes all of its topics to the parent each second: 100 ms
+MANY_TOPICS: Final = (
+    f"several workers cannot tell more than {MAX_TOPICS_OF_WORKERS:,} topics apart: each describes all of its topics once a second",
+    f"set gateway.workers: 1, or gateway.max_topics: {MAX_TOPICS_OF_WORKERS}",
+)
+
 
 def workers(reading: Reading) -> None:
     """Settings that workers cannot share; each worker would otherwise apply them alone."""
     if not any(isinstance(value, Gateway) and value.workers > 1 for _, value in reading.sections):
         return
     for path, value in reading.sections:
+        if isinstance(value, Gateway) and value.max_topics > MAX_TOPICS_OF_WORKERS:
+            reading.add_problem(f"{path}.max_topics", *MANY_TOPICS)
         if isinstance(value, Listener) and value.speaks.opens_listeners:
             reading.add_problem(f"{path}.protocol", *NAME_SERVER)

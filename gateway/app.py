@@ -153,7 +153,7 @@ class Gateway:
             split_by_session,
             limiter.inline,
         )
-        self.accounts = Accounts()
+        self.accounts = Accounts(settings.gateway.max_topics)
         self.limit_events = LimitEvents(self.accounts.topics)
         self.refused_clients = RefusedClients()
         self.client_ranking = ClientRanking()

@@ -277,8 +277,18 @@ class ControlPlane:
         parts = [await collect_cooperatively(plane.rows("spooled_topics")) for plane in self.serving()]
         return parts[0] if len(parts) == 1 else merge_all(parts)
 
-    async def topic_numbers(self, name: str | None) -> dict[Place, float]:
-        parts = [await result_cooperatively(source.topic_numbers(name)) for source in self.topic_sources()]
+    async def topic_places(self) -> list[Place]:
+        parts = [await result_cooperatively(source.topic_places()) for source in self.topic_sources()]
+        if len(parts) == 1:
+            return parts[0]
+        found: dict[Place, None] = {}
+        for part in parts:
+            found.update(dict.fromkeys(part))
+            await trio.lowlevel.checkpoint()
+        return list(found)
+
+    async def topic_numbers(self, name: str, wanted: Collection[Place] | None = None) -> dict[Place, float]:
+        parts = [await result_cooperatively(source.topic_numbers(name, wanted)) for source in self.topic_sources()]
         if len(parts) == 1:
             return parts[0]
         found: dict[Place, float] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import heapq
+import random
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final, Generic, TypeVar
@@ -18,10 +19,11 @@ import trio
 
 from admin.http.problems import Fault, invalid
 from admin.http.routing import Parameter, Request
-from admin.http.slices import rest_after
+from admin.http.slices import rest_after, rest_if_due
 from limiter.rules.rule import PROTOCOLS
 
 T = TypeVar("T")
+ComparableT = TypeVar("ComparableT", str, float, tuple[str, str, str], tuple[float, tuple[str, str, str]])
 SortKey = tuple[float, str]
 
 MAX_ITEMS: Final = 500  # items; one page; docs/design/reliability.md 5
@@ -29,6 +31,9 @@ MAX_OFFSET: Final = 1_000_000  # items; more than any list has
 DEFAULT: Final = 100
 DESCRIBED_AT_ONCE: Final = 100  # items, between two turns of others' lists: a page as it comes by default
 SLICE_ITEMS: Final = 200  # items sorted between two turns of the event loop: 0.2 ms
+SAMPLE: Final = 256  # items; to know about where those wanted are
+SORTED_AT_ONCE: Final = 400  # items; between two turns: 0.3 ms
+SIFTED_AT_ONCE: Final = 500  # items, compared twice: 0.1 ms
 LIMIT: Final = Parameter("limit", "count", f"items per page, at most {MAX_ITEMS}", most=MAX_ITEMS)
 OFFSET: Final = Parameter("offset", "count", "so many items of the list before the page, where there is no cursor", most=MAX_OFFSET)
 CURSOR: Final = Parameter("cursor", "text", "`next` of the page before")
@@ -54,7 +59,7 @@ class Selection(Generic[T]):
     def __init__(self, key: Callable[[T], SortKey], request: Request) -> None:
         """In order of `key`; raises ProblemError 422 where the request's cursor cannot be used."""
         self._key = key
-        self._after = _decode(request.query.get("cursor"))
+        self._after = decode(request.query.get("cursor"))
         self._offset = 0 if self._after is not None else request.count("offset", 0)
         self._count = request.count("limit", DEFAULT) + self._offset
         self._seen = 0  # items
@@ -82,7 +87,7 @@ class Selection(Generic[T]):
             best += some
             await rest_after(started)
         found = best[:count]
-        return [item for _, _, item in found[self._offset :]], _encode(found[-1][0]) if len(best) > count else None
+        return [item for _, _, item in found[self._offset :]], encode(found[-1][0]) if len(best) > count else None
 
     @property
     def seen(self) -> int:
@@ -106,13 +111,64 @@ async def page(items: Sequence[T], key: Callable[[T], SortKey], request: Request
     return await chosen.ended()
 
 
+async def in_order(items: Sequence[ComparableT], first: int, count: int) -> list[ComparableT]:
+    """`sorted(items)[first : first + count]`, for a tenth of what sorting 100,000 costs, in slices.
+
+    A sample says between which two items those wanted lie, but for a margin. Only these are gone on with.
+    """
+    margin = SAMPLE // 8
+    started = trio.current_time()
+    while first < len(items) > max(SORTED_AT_ONCE, 2 * count):
+        sample = sorted(random.sample(items, SAMPLE))
+        lowest = first * len(sample) // len(items) - margin
+        highest = (first + count) * len(sample) // len(items) + 1 + margin
+        low = sample[lowest] if lowest > 0 else None
+        high = sample[highest] if highest < len(sample) else None
+        before = 0
+        between: list[ComparableT] = []
+        started = await rest_if_due(started)
+        for begin in range(0, len(items), SIFTED_AT_ONCE):
+            some = items[begin : begin + SIFTED_AT_ONCE]
+            above = some if low is None else [item for item in some if item >= low]
+            before += len(some) - len(above)
+            between += above if high is None else [item for item in above if item < high]
+            started = await rest_if_due(started)
+        complete = before <= first and (high is None or first + count <= before + len(between))
+        if complete and len(between) < len(items):
+            items, first = between, first - before
+        elif low is None and high is None:
+            break
+        else:  # the sample was not like the rest
+            margin *= 2
+    await rest_if_due(started)
+    if len(items) <= SORTED_AT_ONCE:
+        return sorted(items)[first : first + count]
+    return await _merged(items, first, count)
+
+
+async def _merged(items: Sequence[ComparableT], first: int, count: int) -> list[ComparableT]:
+    """The same of a large part of a long list, as an export takes it."""
+    runs: list[list[ComparableT]] = []
+    for begin in range(0, len(items), SORTED_AT_ONCE):
+        started = trio.current_time()
+        runs.append(sorted(items[begin : begin + SORTED_AT_ONCE]))
+        await rest_after(started)
+    merged = heapq.merge(*runs)
+    found: list[ComparableT] = []
+    while some := list(islice(merged, min(SLICE_ITEMS, first + count - len(found)))):
+        started = trio.current_time()
+        found += some
+        await rest_after(started)
+    return found[first:]
+
+
 def page_in_order(items: Sequence[T], name: Callable[[T], str], request: Request) -> tuple[list[T], str | None]:
     """The same of a list with an order of its own, as that in which rules are tried; raises ProblemError 422.
 
     The next page begins after the last item's name, wherever that is now, so items that are put in front meanwhile repeat nothing. Where
     that item is gone, it begins at its place.
     """
-    after = _decode(request.query.get("cursor"))
+    after = decode(request.query.get("cursor"))
     count = request.count("limit", DEFAULT)
     first = 0
     if after is not None:
@@ -120,7 +176,7 @@ def page_in_order(items: Sequence[T], name: Callable[[T], str], request: Request
         first = next((at + 1 for at, item in enumerate(items) if name(item) == last), max(0, int(place)))
     found = list(items[first : first + count])
     following = (float(first + len(found) - 1), name(found[-1])) if found and first + count < len(items) else None
-    return found, None if following is None else _encode(following)
+    return found, None if following is None else encode(following)
 
 
 def matches(request: Request, *names: str) -> bool:
@@ -129,11 +185,13 @@ def matches(request: Request, *names: str) -> bool:
     return any(wanted in name.casefold() for name in names)
 
 
-def _encode(key: SortKey) -> str:
+def encode(key: SortKey) -> str:
+    """A cursor: after the item with this key."""
     return base64.urlsafe_b64encode(msgspec.json.encode(key)).rstrip(b"=").decode()
 
 
-def _decode(cursor: str | None) -> SortKey | None:
+def decode(cursor: str | None) -> SortKey | None:
+    """The key that a cursor names; raises ProblemError 422."""
     if cursor is None:
         return None
     try:

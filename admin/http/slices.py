@@ -11,6 +11,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 REST: Final = 2  # times as long as a slice took, messages go first: long lists take a third of the processor at most; a guess
+SLICE_S: Final = 0.0003  # seconds; as long as messages may wait for one
 MAX_REST_S: Final = 0.01  # seconds; after one slice
 
 _turn: Final[trio.lowlevel.RunVar[trio.Lock]] = trio.lowlevel.RunVar("admin_turn")
@@ -19,6 +20,17 @@ _turn: Final[trio.lowlevel.RunVar[trio.Lock]] = trio.lowlevel.RunVar("admin_turn
 async def rest_after(started: float) -> None:
     """Give the event loop its turns after a slice of a long list: REST times as long as the slice took, but not for long."""
     await trio.sleep(min(REST * (trio.current_time() - started), MAX_REST_S))
+
+
+async def rest_if_due(started: float) -> float:
+    """The same once as much has been done as one slice may take; when the next began.
+
+    Where a slice takes far less: a rest is a millisecond at least, as the kernel's clock has it.
+    """
+    if trio.current_time() - started < SLICE_S:
+        return started
+    await rest_after(started)
+    return trio.current_time()
 
 
 async def in_slices(work: Callable[[T], U], items: Sequence[T], per_slice: int) -> list[U]:

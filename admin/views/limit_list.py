@@ -18,13 +18,13 @@ from admin.store.level_targets import level_key_of
 from admin.store.state import key_of
 from admin.views.level_views import holding
 from admin.views.limit_views import LimitInUse, in_use, level_of, usage_of, used_share
-from common.views.topics import TopicView
 from limiter.protocols import protocol_of_level
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from admin.context import Context
+    from common.views.topics import TopicView
     from limiter.limit_state import LimitState
     from limiter.rules.level_keys import LevelKey
     from limiter.rules.rule_set import Effective
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 NAMES_PER_SLICE: Final = 50  # live changes whose names are read between two turns of the event loop: 0.2 ms; a guess
 CHANGES_PER_SLICE: Final = 10  # live changes whose limits are looked up between two turns of the event loop: 0.2 ms
 DESCRIBED_PER_SLICE: Final = 10  # limits described between two turns of the event loop: 0.2 ms
-AT_REST: Final = TopicView(protocol="", topic="")  # a topic that is known and does not move
 
 
 class Entry(NamedTuple):
@@ -174,7 +173,7 @@ def _by_rate(rates: dict[TopicPlace, float], *, refusing: bool) -> Number:
 
     def number(entry: Entry, state: LimitState) -> float:
         place = entry.place()
-        rate = None if place is None else rates.get(place)
+        rate = None if place is None else rates.get(place, 0.0)
         if rate is None and refusing and state.breaker == "open":
             return -1e-9
         return -(rate or 0.0)
@@ -185,13 +184,14 @@ def _by_rate(rates: dict[TopicPlace, float], *, refusing: bool) -> Number:
 async def _by_use(context: Context) -> Number:
     """By the share of the limit that passes. Only topics that move are described for it."""
     moves = await context.gateway.topic_numbers("moving")
-    rates = await rates_of(context, [place for place, moving in moves.items() if moving])
+    rates = await rates_of(context, moves)
 
     def number(entry: Entry, state: LimitState) -> float:
         place = entry.place()
-        if place is None or place not in moves:
+        moving = None if place is None else rates.get(place)
+        if moving is None:
             return 0.0
         limit = state.cap_now or state.rate_now or state.effective.rule.limit
-        return -(used_share(limit, rates.get(place, AT_REST)) or 0.0)
+        return -(used_share(limit, moving) or 0.0)
 
     return number

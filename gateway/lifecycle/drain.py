@@ -68,7 +68,7 @@ async def drain(gateway: Gateway, asked: int) -> None:
     deadline = asked + gateway.settings.drain.timeout_ns
     accounts = gateway.accounts
     accounts.fold(started)
-    before = (accounts.abandoned(), accounts.unsent, accounts.unanswered)
+    before = (accounts.everything.abandoned, accounts.unsent, accounts.unanswered)
     sessions = gateway.sweeper.sessions
     begin = begin_drain_once_open if gateway.handed_over else begin_drain
     for session in list(sessions.values()):
@@ -97,7 +97,7 @@ async def drain(gateway: Gateway, asked: int) -> None:
     if gateway.access_log is not None:
         gateway.access_log.close_second(int(time.time()))
         await trio.to_thread.run_sync(gateway.access_log.stop, 5.0)
-    after = (accounts.abandoned(), accounts.unsent, accounts.unanswered)
+    after = (accounts.everything.abandoned, accounts.unsent, accounts.unanswered)
     lost = {
         name: late - early for name, early, late in zip(("abandoned", "unsent", "unanswered"), before, after, strict=True) if late > early
     }

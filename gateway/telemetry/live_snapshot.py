@@ -1,7 +1,7 @@
 """The snapshot of `GET /v1/stream`: the gateway at a glance, made once a second for all readers.
 
 Sums over all topics and the topics with most trouble now. With 10,000 topics a description of each, every second, would cost the messages
-some 40 ms; so topics are summed in slices, and only those that are shown are described.
+some 40 ms; so only those that move are looked at, in slices, and only those that are shown are described.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gateway.clock import now_ns
-from gateway.counting.accounts import TopicTotals
+from gateway.counting.topic_numbers import Trouble, Worst
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Mapping, Sequence
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from gateway.telemetry.ports import Gateway
 
 JSONObject = dict[str, Any]
-Trouble = tuple[float, float, float]  # refused a second, waiting, received a second
 
 MAX_TOPICS: Final = 200  # topics; in a snapshot; a guess
 SLICE_TOPICS: Final = 200  # topics; summed between two turns of the event loop: 0.2 ms
@@ -40,30 +39,21 @@ class Moving(NamedTuple):
 
     counts: dict[str, int]  # COUNTS, over all topics that it ever had
     rates: list[float]  # RATES, over all topics
-    troubles: dict[Place, Trouble]  # of those with something going on
+    troubles: dict[Place, Trouble]  # of those with something going on, or of the worst of them
     known: Collection[Place]
 
 
 def moving(gateway: Gateway) -> Generator[None, None, Moving]:
     """Of a gateway's accounts, in slices."""
-    yield from gateway.accounts.slices(now_ns())
-    known = gateway.accounts.topics
-    places, everything = list(known), list(known.values())
-    sums = TopicTotals("", "")
-    sums.include(gateway.accounts.forgotten)  # as of now: what is forgotten between two slices is in `everything`
-    rates = [0.0] * len(RATES)
-    troubles: dict[Place, Trouble] = {}
-    for first in range(0, len(everything), SLICE_TOPICS):
-        part = everything[first : first + SLICE_TOPICS]
-        sums.merge(part)
-        for place, totals in zip(places[first : first + SLICE_TOPICS], part, strict=True):
-            if totals.moving or totals.waiting:
-                rates = [one + other for one, other in zip(rates, totals.rates, strict=True)]
-                trouble = totals.rates[2], float(totals.waiting), totals.rates[0]
-                if any(trouble):
-                    troubles[place] = trouble
+    accounts = gateway.accounts
+    yield from accounts.slices(now_ns())
+    active = accounts.active_topics()
+    worst_of = Worst(MAX_TOPICS)
+    for first in range(0, len(active), SLICE_TOPICS):
+        worst_of.add(active[first : first + SLICE_TOPICS])
         yield
-    return Moving({name: getattr(sums, name) for name in COUNTS}, rates, troubles, places)
+    rates = [worst_of.received, worst_of.forwarded, worst_of.refused, worst_of.bytes]
+    return Moving({name: getattr(accounts.everything, name) for name in COUNTS}, rates, worst_of.troubles(), accounts.topics.keys())
 
 
 def moving_items(items: Sequence[TopicView], forgotten: Mapping[str, int] = NONE_FORGOTTEN) -> Generator[None, None, Moving]:

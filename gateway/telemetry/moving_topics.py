@@ -1,7 +1,7 @@
 """The topics to which something happened in the last second, with their rates: rows for the series (`admin/series_store.py`).
 
-Once a second, after the accounts have worked out the rates. Those that moved are on a list of the accounts; those where messages wait,
-held by a limit, while nothing moves, are remembered here. So it costs nothing for topics at rest, however many.
+Once a second, after the accounts have worked out the rates. Those that moved, and those where messages wait, held by a limit, while nothing
+moves, are on lists of the accounts. So it costs nothing for topics at rest, however many.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from gateway.counting.accounts import Accounts, Place, TopicTotals
+    from gateway.counting.accounts import Accounts, Place
 
 SLICE: Final = 200  # topics; between two turns of the event loop: 0.2 ms (measured 2026-11)
 KEPT: Final = 10  # seconds; that a worker keeps for a parent that does not ask; the oldest are given up
@@ -26,34 +26,18 @@ class MovingTopics:
 
     def __init__(self, accounts: Accounts) -> None:
         self._accounts = accounts
-        self._held: dict[Place, TopicTotals] = {}  # where messages waited at the end of the last second
 
     def rows(self) -> Generator[None, None, list[Row]]:
         """In slices."""
-        held, self._held = self._held, {}
         found: dict[Place, Values] = {}
-        for number, totals in enumerate(self._accounts.moving_topics(), 1):
-            place = (totals.protocol, totals.text, totals.operation)
-            held.pop(place, None)
-            self._note(place, totals, found)
-            if number % SLICE == 0:
-                yield
-        for number, (place, totals) in enumerate(held.items(), 1):
-            self._note(place, totals, found)
+        for number, totals in enumerate(self._accounts.active_topics(), 1):
+            received, forwarded, refused, size = totals.last_rates
+            waiting = totals.waiting
+            if received or forwarded or refused or waiting:
+                found[totals.place] = (received, forwarded, refused, size, float(waiting))
             if number % SLICE == 0:
                 yield
         return list(found.items())
-
-    def _note(self, place: Place, totals: TopicTotals, found: dict[Place, Values]) -> None:
-        """Of two of the same name, one of which is forgotten, the later counts."""
-        received, forwarded, refused, size = totals.last_rates
-        waiting = totals.waiting
-        if waiting:
-            self._held[place] = totals
-        if received or forwarded or refused or waiting:
-            found[place] = (received, forwarded, refused, size, float(waiting))
-        else:
-            found.pop(place, None)
 
 
 class SecondsToReport:

@@ -182,8 +182,11 @@ class Child:
     def topics(self, wanted: Collection[Place] | None = None) -> Iterator[list[TopicView]]:
         return topic_lists.in_slices(self.reported.get("topics", ()), wanted)
 
-    def topic_numbers(self, name: str | None) -> Generator[None, None, dict[Place, float]]:
-        return topic_lists.topic_numbers(self.reported.get("topics", ()), name)
+    def topic_places(self) -> Generator[None, None, list[Place]]:
+        return topic_lists.topic_places(self.reported.get("topics", ()))
+
+    def topic_numbers(self, name: str, wanted: Collection[Place] | None) -> Generator[None, None, dict[Place, float]]:
+        return topic_lists.topic_numbers(self.reported.get("topics", ()), name, wanted)
 
     def rows(self, name: str) -> Iterator[list[Any]]:
         return iter([self.reported.get(name, [])])

@@ -52,8 +52,11 @@ class RetiredTopics:
     def topics(self, wanted: Collection[Place] | None) -> Iterator[list[TopicView]]:
         return topic_lists.in_slices(list(self._items.values()), wanted)
 
-    def topic_numbers(self, name: str | None) -> Generator[None, None, dict[Place, float]]:
-        return topic_lists.topic_numbers(list(self._items.values()), name)
+    def topic_places(self) -> Generator[None, None, list[Place]]:
+        return topic_lists.topic_places(list(self._items.values()))
+
+    def topic_numbers(self, name: str, wanted: Collection[Place] | None) -> Generator[None, None, dict[Place, float]]:
+        return topic_lists.topic_numbers(list(self._items.values()), name, wanted)
 
     def moving(self) -> Generator[None, None, Moving]:
         return live_snapshot.moving_items(list(self._items.values()), self.sums)

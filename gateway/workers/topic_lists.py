@@ -1,4 +1,4 @@
-"""Topics that a worker has reported, or that are left of those that have ended: chosen, and one of their numbers, in slices."""
+"""Topics that a worker has reported, or that are left of those that have ended: which, and one of their numbers, in slices."""
 
 from __future__ import annotations
 
@@ -24,12 +24,24 @@ def in_slices(items: Sequence[TopicView], wanted: Collection[Place] | None) -> I
         yield list(some) if places is None else [item for item in some if item.key() in places]
 
 
-def topic_numbers(items: Sequence[TopicView], name: str | None) -> Generator[None, None, dict[Place, float]]:
-    """Each topic with one of its numbers (`admin.ports.Gateway.topic_numbers`)."""
-    weights = {} if name is None else WEIGHTS.get(name, {name: 1.0})
+def topic_places(items: Sequence[TopicView]) -> Generator[None, None, list[Place]]:
+    """Which they are."""
+    found: list[Place] = []
+    for first in range(0, len(items), MAX_PER_SLICE):
+        found += [item.key() for item in items[first : first + MAX_PER_SLICE]]
+        yield
+    return found
+
+
+def topic_numbers(items: Sequence[TopicView], name: str, wanted: Collection[Place] | None) -> Generator[None, None, dict[Place, float]]:
+    """One of the numbers of those of which it is not 0 (`admin.ports.Gateway.topic_numbers`)."""
+    weights = WEIGHTS.get(name, {name: 1.0})
+    places = None if wanted is None else frozenset(wanted)
     found: dict[Place, float] = {}
     for first in range(0, len(items), MAX_PER_SLICE):
         for item in items[first : first + MAX_PER_SLICE]:
-            found[item.key()] = sum([getattr(item, each) * weight for each, weight in weights.items()], 0.0)
+            number = sum([getattr(item, each) * weight for each, weight in weights.items()], 0.0)
+            if number and (places is None or item.key() in places):
+                found[item.key()] = number
         yield
     return found

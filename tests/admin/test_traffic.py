@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote, unquote
 
 import pytest
 import trio
 import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
 
 from admin.endpoints import traffic
 from admin.http.paging import matches
@@ -172,6 +175,22 @@ async def asked_topics(api: Control, query: str) -> tuple[list[str], int]:
     return [item["topic"] for item in found["items"]], found["total"]
 
 
+@given(
+    names=st.lists(st.lists(st.text(st.sampled_from("aÜßk/ \n%.\xff订"), max_size=4), min_size=1, max_size=3), max_size=30),
+    words=st.lists(st.text(st.sampled_from("aüÜßk/%.订"), min_size=1, max_size=2), min_size=1, max_size=2),
+)
+def test_a_search_finds_what_each_name_by_itself_has(names: list[list[str]], words: list[str]) -> None:
+    """Names are searched as one text for each slice: no name may be found for what its neighbour has."""
+    texts = ["/".join(quote(part.encode("latin-1", "replace") if "\xff" in part else part, safe="") for part in parts) for parts in names]
+    places = [("amqp", text, "produce") for text in texts]
+    found = trio.run(traffic._named, " ".join(words), places)
+    wanted = [word.casefold() for word in words]
+    readings = [(text.casefold(), unquote(text).casefold()) for text in texts]
+    assert found == [
+        place for place, (name, read) in zip(places, readings, strict=True) if all(word in name or word in read for word in wanted)
+    ]
+
+
 async def test_the_worst_topics_come_first_and_a_page_begins_anywhere(api: Control) -> None:
     """The page fetched all topics in the order of their names, and called what had come "Refused first"."""
     api.gateway.seen_topics = [
@@ -188,6 +207,46 @@ async def test_the_worst_topics_come_first_and_a_page_begins_anywhere(api: Contr
 async def test_a_page_deep_in_a_long_list_is_the_one_asked_for(api: Control) -> None:
     api.gateway.seen_topics = [seen(f"many.{at:04}") for at in range(1200)]
     assert await asked_topics(api, "sort=worst&limit=3&offset=1100") == (["many.1100", "many.1101", "many.1102"], 1200)
+
+
+@pytest.mark.parametrize(
+    "query", ["sort=worst", "sort=worst&q=M", "sort=name&protocol=rocketmq", "sort=would_refuse", "sort=worst&q=m%20."]
+)
+async def test_all_pages_together_are_the_list_whatever_moves(api: Control, query: str) -> None:
+    """Those with a number come first; the others, of which there may be 100,000, are put in order page by page."""
+    shuffled = sorted(range(1200), key=lambda at: at * 7919 % 1200)
+    api.gateway.seen_topics = [seen(f"m.{at:04}", refused_per_second=float(at % 4), shadow_refused=at % 4) for at in shuffled[:30]]
+    api.gateway.seen_topics += [seen(f"m.{at:04}") for at in shuffled[30:]]
+    whole: list[str] = []
+    cursor = ""
+    while True:
+        answer = (await api.ask("GET", f"/v1/topics?{query}&limit=100{cursor}")).json()
+        whole += [item["topic"] for item in answer["items"]]
+        assert answer["total"] == 1200
+        if answer.get("next") is None:
+            break
+        cursor = f"&cursor={answer['next']}"
+    by_offset = [
+        topic for at in range(0, 1200, 100) for topic in (await asked_topics(api, f"{query}&limit=100{f'&offset={at}' if at else ''}"))[0]
+    ]
+    assert len(set(whole)) == len(whole) == 1200
+    assert whole == by_offset
+    numbers = {} if "name" in query else {f"m.{at:04}": at % 4 for at in shuffled[:30]}
+    assert whole == sorted(whole, key=lambda topic: (-numbers.get(topic, 0), topic))
+
+
+async def test_a_page_may_end_amid_topics_that_have_the_same_number(api: Control) -> None:
+    refused = {f"m.{at * 7919 % 60:04}": float(at % 3) for at in range(60)}
+    api.gateway.seen_topics = [seen(topic, refused_per_second=number) for topic, number in refused.items()]
+    wanted = sorted(refused, key=lambda topic: (-refused[topic], topic))
+    cursor = ""
+    for first in range(0, 60, 7):
+        answer = (await api.ask("GET", f"/v1/topics?sort=refused&limit=7{cursor}")).json()
+        assert [item["topic"] for item in answer["items"]] == wanted[first : first + 7]
+        offset = f"&offset={first}" if first else ""
+        assert await asked_topics(api, f"sort=refused&limit=7{offset}") == (wanted[first : first + 7], 60)
+        cursor = f"&cursor={answer.get('next')}"
+    assert answer.get("next") is None
 
 
 async def test_by_wait_those_come_first_whose_last_message_waits_longest(api: Control) -> None:

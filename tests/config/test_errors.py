@@ -98,6 +98,8 @@ BROKEN = [
      "admin.tokens[1].name", 'duplicate name "a"', "tell them apart"),
     ("workers and name servers", "  - {name: b, protocol: rocketmq-nameserver, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, broker_ports: 20911-20950}\ngateway: {workers: 2}\n",
      3, 25, "listeners[1].protocol", "cannot have a name server's listener", "set gateway.workers: 1"),
+    ("many topics and workers", "gateway: {workers: 2, max_topics: 20000}\n", 3, 35, "gateway.max_topics",
+     "several workers cannot tell more than 10,000 topics apart", "gateway.workers: 1"),
     ("remote admin of AMQP", "  - {name: b, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, remote_admin: {allow: [10.0.0.0/8]}}\n", 3, 87,
      "listeners[1].remote_admin", "AMQP has no requests that change limits", "use the admin API"),
     ("remote admin by key alone", "  - {name: b, protocol: rocketmq, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, remote_admin: {access_keys: [a]}}\n", 3, 91,

@@ -27,7 +27,7 @@ def test_defaults(write: Callable[..., Path], tmp_path: Path) -> None:
     settings = load(write(LISTENERS))
     assert settings.describe() == {
         "version": 1,
-        "gateway": {"name": socket.gethostname(), "workers": 1, "state_directory": str(tmp_path / "state"), "watchdog": "30s", "reload_on_change": False},
+        "gateway": {"name": socket.gethostname(), "workers": 1, "max_topics": 10000, "state_directory": str(tmp_path / "state"), "watchdog": "30s", "reload_on_change": False},
         "listeners": [
             {
                 "name": "rabbit", "protocol": "amqp", "bind": "127.0.0.1:1", "upstream": "127.0.0.1:2", "tls": "off",

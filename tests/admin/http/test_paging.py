@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 
 from admin.authentication.auth import Actor, Role
+from admin.http import paging
 from admin.http.paging import LIMIT, Selection, page
 from admin.http.parsing import Head
 from admin.http.routing import Request
@@ -61,3 +64,24 @@ async def test_an_export_of_items_that_come_singly_is_merged_in_small_turns(at_a
         nursery.cancel_scope.cancel()
     assert (found, following) == (sorted(names), None)
     assert max(turns) < IN_ONE_TURN
+
+
+@given(
+    names=st.sets(st.integers(0, 10**6), max_size=400),
+    first=st.integers(0, 450),
+    count=st.integers(1, 60),
+    part=st.sampled_from([1, 40, 500]),
+)
+def test_a_part_of_a_long_list_in_order_is_that_of_the_sorted_list(names: set[int], first: int, count: int, part: int) -> None:
+    items = [("amqp", f"t{number}", "produce") for number in names]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(paging, "SORTED_AT_ONCE", part)
+        patch.setattr(paging, "SAMPLE", min(part, 16))
+        assert trio.run(paging.in_order, items, first, count) == sorted(items)[first : first + count]
+
+
+async def test_the_last_of_100_000_are_found_without_sorting_them() -> None:
+    items = [("amqp", Name(f"{number * 7919 % 100_000:06}"), "produce") for number in range(100_000)]
+    Name.compared = 0
+    assert [name for _, name, _ in await paging.in_order(items, 99_950, 60)] == [f"{number:06}" for number in range(99_950, 100_000)]
+    assert Name.compared < 400_000, "to sort them takes 1,600,000"

@@ -280,7 +280,7 @@ def test_a_million_invented_names_do_not_hide_a_topic_and_leave_the_table_bounde
     accounts = gateway.accounts
     assert len(accounts.topics) <= 101
     assert len(accounts.forgotten_demand) <= 100
-    assert received(accounts) + accounts.forgotten.received == 51 * 200
+    assert accounts.everything.received == 51 * 200
 
 
 def test_a_look_that_finds_nothing_is_not_repeated_for_every_name() -> None:
@@ -298,3 +298,58 @@ def test_a_look_that_finds_nothing_is_not_repeated_for_every_name() -> None:
     for number in range(20):
         gateway.second(*range(1000 + 100 * number, 1100 + 100 * number))
     assert len(looks) <= 3, "2,000 names in 20 s"
+
+
+def test_sums_over_all_topics_are_counted_as_they_come_whatever_is_shown_or_forgotten() -> None:
+    gateway = Gateway(most=4, most_shown=1)
+    for number in range(9):
+        gateway.steady(number)
+        gateway.idle(FORGET_AFTER)
+    accounts = gateway.accounts
+    assert accounts.everything.received == 9 * (BRIEF_S + 1)
+    shown = sum(totals.since_shown().received for totals in accounts.shown.values())
+    ended = accounts.everything.received - shown - sum(each.received for each in accounts.others())
+    assert ended >= 0, "series that have ended take what they showed with them"
+
+
+def test_the_list_of_all_topics_grows_with_them_and_lacks_those_that_are_forgotten() -> None:
+    gateway = Gateway()
+    gateway.steady(0, 1, 2, 3)
+    first = gateway.accounts.places()
+    assert first == list(gateway.accounts.topics)
+    gateway.idle(FORGET_AFTER)
+    gateway.second(4)
+    assert gateway.accounts.places() == list(gateway.accounts.topics)
+    assert len(first) == 4, "whoever reads it has what it was"
+    gateway = Gateway(most=9)
+    gateway.second(0)
+    last = gateway.accounts.places()
+    gateway.second(1)
+    assert gateway.accounts.places() is last
+    assert last == list(gateway.accounts.topics)
+
+
+def test_what_waits_at_rest_is_active_until_it_is_over() -> None:
+    """An open page looks at active topics alone: 100,000 that are at rest cost it nothing."""
+    gateway = Gateway(most=9)
+    gateway.second(0, 1, waiting=1)
+    gateway.second(2, 3)
+    assert len(gateway.accounts.active_topics()) == 4
+    gateway.idle(0)
+    assert [each.text for each in gateway.accounts.active_topics()] == ["t0", "t1"]
+    gateway.accounts.tally_of(gateway.keys[1]).messages += 1
+    gateway.accounts.fold(gateway.now)
+    assert sorted(each.text for each in gateway.accounts.active_topics()) == ["t0", "t1"], "once each, though one moves again"
+    gateway.idle(0)
+    assert [each.text for each in gateway.accounts.active_topics()] == ["t0"]
+
+
+def test_all_that_moves_is_told_amid_a_tick() -> None:
+    accounts = Accounts()
+    offer(accounts, [key(number) for number in range(MANY)])
+    accounts.fold(S)
+    for _ in accounts.tick(1.0):
+        assert len(accounts.active_topics()) == MANY
+        break
+    list(accounts.tick(1.0))
+    assert len(accounts.active_topics()) == MANY, "a tick that is given up loses none"

@@ -31,10 +31,11 @@ def standalone(tmp_path: Path) -> Iterator[Standalone]:
 def traffic(standalone: Standalone, topic: str, received: int, refused: int, waiting: int = 0) -> None:
     accounts = standalone.gateway.accounts
     totals = accounts.totals("amqp", topic)
-    totals.received += received
-    totals.refused += refused
-    totals.forwarded += received - refused - waiting
-    totals.bytes += 100 * received
+    for each in (totals, accounts.everything):
+        each.received += received
+        each.refused += refused
+        each.forwarded += received - refused - waiting
+        each.bytes += 100 * received
     if not totals.moving:
         totals.moving = True
         accounts._moving.append(totals)

@@ -86,11 +86,16 @@ async def test_the_numbers_of_topics_are_those_of_their_descriptions(standalone:
         totals.received = 7 * number
         totals.forwarded = 5 * number
         totals.rates = (4.0 * number, 3.0 * number, 2.0 * number, 100.0 * number)
+        standalone.gateway.accounts._moving.append(totals)
     described = {(item.protocol, item.topic, item.operation): item for item in await standalone.topics()}
     for name in ("received_per_second", "forwarded_per_second", "refused_per_second", "bytes_per_second", "waiting"):
-        assert await standalone.topic_numbers(name) == {place: getattr(item, name) for place, item in described.items()}
-    assert [number > 0 for number in (await standalone.topic_numbers("moving")).values()] == [False, True, True]
-    assert set((await standalone.topic_numbers(None)).values()) == {0.0}
+        assert await standalone.topic_numbers(name) == {
+            place: getattr(item, name) for place, item in described.items() if item.topic != "a"
+        }
+    assert [place[1] for place in await standalone.topic_numbers("moving")] == ["b", "c"]
+    wanted = [("amqp", "c", "produce"), ("amqp", "gone", "produce")]
+    assert await standalone.topic_numbers("moving", wanted) == {("amqp", "c", "produce"): 18.0}
+    assert await standalone.topic_places() == list(described)
 
 
 def test_a_topic_that_comes_in_between_two_slices_does_no_harm(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:

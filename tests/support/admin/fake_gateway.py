@@ -135,8 +135,11 @@ class FakeGateway:
         assert name == "clients"
         return msgspec.convert(self.seen_clients, list[ClientView])
 
-    async def topic_numbers(self, name: str | None) -> dict[tuple[str, str, str], float]:
-        return await result_cooperatively(topic_lists.topic_numbers(msgspec.convert(self.seen_topics, list[TopicView]), name))
+    async def topic_places(self) -> list[tuple[str, str, str]]:
+        return await result_cooperatively(topic_lists.topic_places(msgspec.convert(self.seen_topics, list[TopicView])))
+
+    async def topic_numbers(self, name: str, wanted: Collection[tuple[str, str, str]] | None = None) -> dict[tuple[str, str, str], float]:
+        return await result_cooperatively(topic_lists.topic_numbers(msgspec.convert(self.seen_topics, list[TopicView]), name, wanted))
 
     async def topics(self, wanted: Collection[tuple[str, str, str]] | None = None) -> list[TopicView]:
         self.topics_asked.append(None if wanted is None else len(wanted))
