@@ -822,12 +822,21 @@ const scenarios = {
     }
   },
 
-  // A browser whose clock is three hours slow, and an admin port that takes seconds for an answer.
+  // A browser whose clock is three hours fast or slow, and an admin port that takes seconds for an answer.
   async wrong_clock_and_slow_port() {
-    const page = await open({ script: "const right = Date.now; Date.now = () => right() - 3 * 3600e3" });
+    const wrong = (hours) => open({ script: `const right = Date.now; Date.now = () => right() + ${hours} * 3600e3` });
+    const fast = await wrong(3);
+    await until(async () => /over its limit for \d+ (s|min)/.test(await fast.innerText(".alarm")), "since when, by the gateway's clock");
+    const brief = await fast.request.put(`${given.admin}/v1/limits/amqp/${given.topic}?force=1`, { data: { messages: "15/s", expires: "30m", reason: "for a while" }, headers: { Origin: given.admin } });
+    check(brief.ok(), await brief.text());
+    await until(async () => /ends in (29|30) min/.test(await fast.innerText("main")), "the end of a live change, by the gateway's clock");
+    await visit(fast, topicAddress());
+    await until(async () => /since \d\d:\d\d:\d\d/.test(await fast.innerText(".account")), "the account");
+    await clean(fast);
+    const page = await wrong(-3);
     await until(async () => /over its limit for \d+ (s|min)/.test(await page.innerText(".alarm")), "since when, by the gateway's clock");
     await please("limit its bytes, too");
-    await until(async () => /ends in|no end/.test(await page.innerText("main")), "the live change");
+    await until(async () => /no end/.test(await page.innerText("main")), "the live change");
     await page.route("**/v1/topics?**", async (route) => {
       await new Promise((resolve) => setTimeout(resolve, 3000));
       await route.continue().catch(() => {});
