@@ -18,6 +18,20 @@ BECAUSE: Final = {  # why nothing is refused; the same sentences as admin/dashbo
     "consume": "deliveries are never refused",
     "requeue": "what is given back is never refused",
 }
+_GOES_ON: Final = "stopped in good order, the gateway first sends on what waits; killed, or without its broker, it"
+_TOLD: Final = f"{_GOES_ON} gives that up; none of it was confirmed"
+_SILENT: Final = f"{_GOES_ON} loses that; without confirms the publisher does not learn of it"
+FATE: Final = {  # of what waits, when the gateway ends; the page's sentences
+    "no_confirms": _SILENT,
+    "one_way": _SILENT,
+    "delay": _TOLD,
+    "spool": f"{_TOLD}; while the disk is full, the publisher is not read",
+}
+
+
+def fate(item: JSONObject) -> str | None:
+    """What becomes of what waits when the gateway ends; None: nothing waits here."""
+    return FATE.get(str((item.get("account") or {}).get("unrefused_because")))
 
 
 def account_text(item: JSONObject) -> str:

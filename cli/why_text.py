@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
 
-from cli.account_text import account_text
+from cli.account_text import account_text, fate
 from cli.client_advice import ClientAdvice
 from cli.explain import cost_text, limit, moment, tried_beside
 from cli.names import words_of_path
@@ -126,6 +126,9 @@ def level_lines(findings: Findings, one: Limited, width: int) -> Iterator[str]:
     waits = one.enforced and findings.account(one).get("state") == "waiting"
     if waits:
         yield from beside("now", account_text(findings.item(one)), width)
+        end = fate(findings.item(one))
+        if end is not None:
+            yield from beside("restart", end, width)
     if one.usage:
         usage = one.usage
         total = f"{usage['admitted']:,} passed, {usage['refused']:,} refused, {usage['held']:,} had to wait"

@@ -71,13 +71,16 @@ export const rates = (now) => [
   figure("received", f.rate(now?.received_per_second)), figure("passed", f.rate(now?.forwarded_per_second)), figure("refused", f.rate(now?.refused_per_second), now?.refused_per_second > 0),
 ];
 
+const FATE = { no_confirms: "silent", one_way: "silent", delay: "told", spool: "told" }; // of what waits when the gateway ends, by why it is not refused
+
 /** What its limit does to a topic now, since when, whose doing it is, and what ends it. */
 export function accountOf(now, ways) {
-  const { state, since, last_waits_seconds: last } = now.account;
+  const { state, since, last_waits_seconds: last, unrefused_because: because } = now.account;
   const ends = { refused: "ends_refused", waiting: last === null ? "ends_never" : "ends_waiting", would_refuse: "ends_would_refuse" }[state];
   return state !== "within" && h("div", { class: `notice account ${state === "refused" ? "bad" : ""}`, role: "status", key: "account" },
     h("p", null, badge(stateWord(now.account), state === "refused" ? "bad" : "warn"), " ", h("strong", null, accountText(now)), since && ` ${t("since_at", { at: f.moment(since, true) })}`, culprit(now.account), ways && state !== "would_refuse" && [" ", ways(now.account.client)]),
-    h("p", null, t(ends, { limit: f.limitText(now.limit), slow: t("slow_it"), last: last && f.duration(last) })));
+    h("p", null, t(ends, { limit: f.limitText(now.limit), slow: t("slow_it"), last: last && f.duration(last) })),
+    FATE[because] && h("p", { class: "quiet" }, t(`fate_${FATE[because]}`), because === "spool" && t("fate_disk")));
 }
 
 /** What is said of a topic that this gateway has not seen, which is no quiet one: its name may be wrong. `data`: of readTopic(). */

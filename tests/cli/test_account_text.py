@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cli.account_text import BECAUSE, account_text, culprit
+from cli.account_text import BECAUSE, FATE, account_text, culprit, fate
 
 WORDS = (Path(__file__).parents[2] / "admin/dashboard/messages/en.js").read_text()
 ITEM: dict[str, Any] = {"waiting": 3900, "refused_per_second": 30.0, "received_per_second": 60.0}
@@ -54,3 +54,19 @@ def test_the_culprit_has_user_group_and_share() -> None:
 
 def test_the_page_says_the_same() -> None:
     assert dict(re.findall(r'because_(\w+): "([^"]*)"', WORDS.replace("\u2019", "'"))) == BECAUSE
+
+
+def test_what_becomes_of_what_waits_is_said_where_it_waits_in_the_gateway() -> None:
+    assert fate({"account": {"state": "waiting", "unrefused_because": "block"}}) is None, "it is still with the publisher"
+    assert fate({"account": {"state": "refused"}}) is None
+    assert fate({}) is None
+    page = dict(re.findall(r'fate_(\w+): "([^"]*)"', WORDS))
+    told, silent = (page[name].replace(". ", "; ").rstrip(".") for name in ("told", "silent"))
+    for because, text in {
+        "no_confirms": silent,
+        "one_way": silent,
+        "delay": told,
+        "spool": told + page["disk"].replace(" While", "; while").rstrip("."),
+    }.items():
+        assert fate({"account": {"state": "waiting", "unrefused_because": because}}) == FATE[because]
+        assert FATE[because].casefold() == text.casefold()

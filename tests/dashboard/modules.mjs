@@ -277,6 +277,13 @@ test("a_limit_says_what_things_cost", async () => {
   check(!level({}).includes("cost"), level({}));
 });
 
+test("what_becomes_of_what_waits_is_told_where_the_gateway_has_it", async () => {
+  const { accountOf } = await load("topic");
+  const told = (because) => text(accountOf({ waiting: 40, refused_per_second: 0, received_per_second: 5, limit: { messages: "5/s" }, account: { state: "waiting", since: null, first_waited_seconds: 3, last_waits_seconds: 8, client: null, unrefused_because: because } }));
+  for (const [because, words] of [["no_confirms", /it loses that; without confirms/], ["one_way", /it loses that/], ["delay", /gives that up; none of it was confirmed\.$/], ["spool", /none of it was confirmed\. While the disk is full, the publisher is not read\.$/]]) check(words.test(told(because)), `${because}: ${told(because)}`);
+  for (const because of ["block", "consume", "requeue"]) check(!/Killed/.test(told(because)), `${because}: ${told(because)}`);
+});
+
 test("a_quota_that_is_tried_is_not_told_as_the_published_one", async () => {
   const { levelCard } = await load("topic");
   const level = { operation: "produce", per: "topic", thing: "orders", origin: "quota-shadow", rule: "std", place: "", limit: { messages: "5/s" }, mode: "shadow", action: "reject", by: "", at: null, reason: "", expires: null, rule_limit: null };

@@ -683,6 +683,7 @@ const scenarios = {
     await picture(page, "held-alarm");
     await told(page, topicAddress(held), ".account", english, "the account on the topic's screen");
     await told(page, topicAddress(held), ".account", /It ends when less than 10\/s comes/, "what ends it");
+    await told(page, topicAddress(held), ".account", /Killed, or without its broker, it loses that; without confirms the publisher does not learn of it/, "what becomes of what waits when the gateway ends");
     check(/without|no confirms/.test(await page.innerText(".level")), "the action's sentence");
     await picture(page, "held-topic");
     await told(page, `/t/amqp/${encodeURIComponent(held)}`, ".account", english, "the team's page");
