@@ -90,7 +90,9 @@ class Admin:
         self._refusals_audited = log.LineLimiter(REFUSALS_PER_SECOND)
         self.quota_watch = QuotaWatch(gateway, store, wall_clock)
         share = own_share()
-        self.hub = StreamHub(gateway, Glance(gateway, store), clock, share.streams)
+        glance = Glance(gateway, store)
+        self.hub = StreamHub(gateway, glance, clock, share.streams)
+        self._topic_limits = glance.limits
         self.marks = Marks(store)
         self.log_level = LiveLogLevel(gateway, wall_clock)
         self._idempotency = IdempotencyKeys()
@@ -201,7 +203,7 @@ class Admin:
         context = Context(
             request, self._gateway, self._store, self._tokens, self.tokens_made, self._wall_clock, self.quota_watch, self.own_metrics,
             self.hub, self.log_level, partial(self.authentication.still_allowed, request.head, request.actor, route.role), ROUTES,
-            self.authentication, self.marks, self._access.tls is not None,
+            self.authentication, self.marks, self._topic_limits, self._access.tls is not None,
         )  # fmt: skip
         if HEADER in request.head.headers and route.method not in READS and not route.answers_secret and not request.flag("dry_run"):
             return await self._once(context, route)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from admin.store.store import EditNow, Store
     from admin.stream_hub import StreamHub
     from admin.views.marks import Marks
+    from admin.views.topic_limits import LimitsByTopic
     from limiter.judge import Judge
     from limiter.limit_state import LimitState
     from limiter.rules.level_keys import LevelKey
@@ -80,6 +81,7 @@ class Context:
     routes: list[Route]
     authentication: Authentication
     marks: Marks
+    topic_limits: LimitsByTopic
     secure: bool  # whether the API is served over TLS
 
     @property

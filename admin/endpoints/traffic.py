@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
@@ -36,7 +35,7 @@ from admin.http.problems import not_found
 from admin.http.routing import Answer, Parameter, Request, Route
 from admin.http.slices import rest_after, rest_if_due
 from admin.http.spreadsheet import FORMAT
-from admin.views.topic_limits import topic_limit, with_limits
+from admin.views.topic_limits import next_waits, used_shares, with_limits
 from admin.views.views import Done, Page
 from common.views.connections import ConnectionView
 from common.views.listeners import ListenerView
@@ -77,10 +76,6 @@ def seconds_to_wait(item: TopicView) -> float:
     return (item.wait_ms or 0.0) / 1e3
 
 
-BY_LIMIT: Final[dict[str, Callable[[TopicView], float]]] = {  # what is known only beside the topic's limit
-    "used": lambda item: item.used or 0.0,
-    "wait": seconds_to_wait,
-}
 CONNECTION_SORTS: Final[dict[str, tuple[str, ...]]] = {  # sums of which the largest comes first; (): by number
     "name": (),
     "wait": ("held_messages", "held_deliveries"),
@@ -170,14 +165,29 @@ async def topics(context: Context) -> Answer:
         if number is not None:
             numbers = await gateway.topic_numbers(number, None if places is every else places)
         if by_limit is not None:  # a topic at rest uses nothing of its limit, and nobody waits for it
-            moving = await _with_limits(context, await gateway.topics(list(numbers)))
-            numbers = {item.key(): used for item in moving if (used := by_limit(item))}
+            numbers = await by_limit(context, list(numbers))
         found, following = await _page_of_topics(request, places, numbers)
     items: list[TopicView] = []
     for first in range(0, len(found), DESCRIBED_AT_ONCE):
         async with one_long_list():  # whoever looks at a page has a turn before an export has described all topics
             items += await _with_limits(context, await gateway.topics(found[first : first + DESCRIBED_AT_ONCE]))
     return Answer(Page(items, following, len(places)))
+
+
+async def _by_use(context: Context, moving: list[TopicPlace]) -> dict[TopicPlace, float]:
+    return await used_shares(context.topic_limits, context.gateway, moving, context.request.now)
+
+
+async def _by_wait(context: Context, moving: list[TopicPlace]) -> dict[TopicPlace, float]:
+    """Only those where messages wait are described: the next waits behind these."""
+    gateway = context.gateway
+    waiting = await gateway.topic_numbers("waiting", moving)
+    found = await next_waits(context.topic_limits, gateway, [place for place in moving if place not in waiting], context.request.now)
+    items = await _with_limits(context, await gateway.topics(list(waiting)))
+    return found | {item.key(): seconds for item in items if (seconds := seconds_to_wait(item))}
+
+
+BY_LIMIT: Final = {"used": _by_use, "wait": _by_wait}  # numbers that are known only beside the topics' limits
 
 
 async def _page_of_topics(
@@ -219,7 +229,7 @@ async def _chosen(places: Sequence[TopicPlace], wanted: Callable[[TopicPlace], b
 
 
 async def _with_limits(context: Context, items: list[TopicView]) -> list[TopicView]:
-    return await with_limits(partial(topic_limit, context.store.rules()), context.gateway, items, context.request.now)
+    return await with_limits(context.topic_limits, context.gateway, items, context.request.now)
 
 
 def listing(

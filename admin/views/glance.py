@@ -1,7 +1,6 @@
 """What the admin API adds to each snapshot of `GET /v1/stream`: live changes in force, quotas, and the limits of the topics shown.
 
-Live changes are counted when the revision is another one, or one has ended; limits are looked up once for each topic, until the rules
-change.
+Live changes are counted when the revision is another one, or one has ended.
 """
 
 from __future__ import annotations
@@ -9,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from admin.store.state import LIVE_RULES, rule_target
-from admin.views.topic_limits import topic_limit, with_limits
+from admin.views.topic_limits import LimitsByTopic, with_limits
 
 if TYPE_CHECKING:
     from admin.ports import Gateway
     from admin.store.store import Store
-    from common.views.topics import TopicView
-    from limiter.rules.rule_set import Effective, RuleSet
+    from limiter.rules.rule_set import RuleSet
 
 JSONObject = dict[str, Any]
 
 MOST_CHANGES: Final = 50  # live changes; shown in a snapshot (guess)
-MOST_KNOWN: Final = 1000  # topics; whose limits are remembered, before all are forgotten (guess)
 
 
 class Glance:
@@ -32,22 +29,12 @@ class Glance:
         self._revision = -1
         self._held: RuleSet | None = None  # when the changes were counted: what ends makes others
         self._changes: JSONObject = {}
-        self._rules: RuleSet | None = None
-        self._limits: dict[tuple[str, str, str], Effective | None] = {}
+        self.limits = LimitsByTopic(store)
 
     async def added_to(self, snapshot: JSONObject, now: int) -> JSONObject:
         """`snapshot` with `live_changes`, `quotas` and the topics' limits. `now`: monotonic ns."""
-        topics = await with_limits(self._limit_of, self._gateway, snapshot.get("topics", []), now)
+        topics = await with_limits(self.limits, self._gateway, snapshot.get("topics", []), now)
         return {**snapshot, **self._of_state(), "topics": topics}
-
-    def _limit_of(self, item: TopicView) -> Effective | None:
-        rules = self._store.rules()
-        if rules is not self._rules or len(self._limits) > MOST_KNOWN:
-            self._rules, self._limits = rules, {}
-        place = item.key()
-        if place not in self._limits:
-            self._limits[place] = topic_limit(rules, item)
-        return self._limits[place]
 
     def _of_state(self) -> JSONObject:
         rules = self._store.rules()

@@ -17,7 +17,7 @@ from admin.ports import TopicPlace
 from admin.store.level_targets import level_key_of
 from admin.store.state import key_of
 from admin.views.level_views import holding
-from admin.views.limit_views import LimitInUse, in_use, level_of, usage_of, used_share
+from admin.views.limit_views import LimitInUse, in_use, level_of, limit_now, usage_of, used_share
 from limiter.protocols import protocol_of_level
 
 if TYPE_CHECKING:
@@ -182,16 +182,15 @@ def _by_rate(rates: dict[TopicPlace, float], *, refusing: bool) -> Number:
 
 
 async def _by_use(context: Context) -> Number:
-    """By the share of the limit that passes. Only topics that move are described for it."""
+    """By the share of the limit that passes."""
     moves = await context.gateway.topic_numbers("moving")
-    rates = await rates_of(context, moves)
+    messages = await context.gateway.topic_numbers("forwarded_per_second")
+    sizes = await context.gateway.topic_numbers("bytes_per_second")
 
     def number(entry: Entry, state: LimitState) -> float:
         place = entry.place()
-        moving = None if place is None else rates.get(place)
-        if moving is None:
+        if place not in moves:
             return 0.0
-        limit = state.cap_now or state.rate_now or state.effective.rule.limit
-        return -(used_share(limit, moving) or 0.0)
+        return -(used_share(limit_now(state.effective, state), messages.get(place, 0.0), sizes.get(place, 0.0)) or 0.0)
 
     return number

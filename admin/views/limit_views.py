@@ -374,19 +374,24 @@ def usage_of(state: LimitState, rates: TopicView | None, time_of: Callable[[int]
         bytes_per_second_1s=None if rates is None else rates.bytes_per_second_1s,
         used=None
         if rates is None or state.effective.rule.cost
-        else used_share(state.cap_now or state.rate_now or state.effective.rule.limit, rates),
+        else used_share(limit_now(state.effective, state), rates.forwarded_per_second, rates.bytes_per_second),
         candidate=None if state.candidate is None else candidate_usage(state.candidate, time_of),
     )
 
 
-def used_share(limit: Limit, topic: TopicView) -> float | None:
-    """The share of `limit` that passes now, by the topic's rates, 1 at most; None without a rate in the limit.
+def limit_now(effective: Effective, state: LimitState | None) -> Limit:
+    """As a cap or a backlog has it."""
+    return effective.rule.limit if state is None else state.cap_now or state.rate_now or effective.rule.limit
+
+
+def used_share(limit: Limit, messages: float, size: float) -> float | None:
+    """The share of `limit` that passes now, by the topic's messages and bytes a second, 1 at most; None without a rate in the limit.
 
     A burst may pass more than the rate in ten seconds; that is all of it.
     """
     shares = [
         min(1.0, passed / rate.per_second) if rate.per_second else 1.0
-        for passed, rate in ((topic.forwarded_per_second, limit.messages), (topic.bytes_per_second, limit.bytes))
+        for passed, rate in ((messages, limit.messages), (size, limit.bytes))
         if rate is not None
     ]
     return round(max(shares), 4) if shares else None

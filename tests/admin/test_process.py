@@ -206,7 +206,7 @@ async def test_a_page_of_topics_describes_no_others(api: Control) -> None:
         }
         for number in range(300)
     ]
-    for query, described in (("sort=rate", [4]), ("sort=name", [4]), ("sort=used", [294, 4]), ("q=29", [4])):
+    for query, described in (("sort=rate", [4]), ("sort=name", [4]), ("sort=used", [4]), ("q=29", [4])):
         api.gateway.topics_asked.clear()
         page = (await api.ask("GET", f"/v1/topics?limit=4&{query}")).json()
         assert (len(page["items"]), api.gateway.topics_asked) == (4, described), query

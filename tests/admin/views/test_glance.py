@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from admin.views import glance
+from admin.views import glance, topic_limits
 from admin.views.topic_limits import topic_limit
 from support.admin.admin_client import Control
 from support.admin.streams import reading
@@ -93,11 +93,11 @@ async def test_the_quotas_in_force_are_named(api: Control) -> None:
 async def test_limits_are_looked_up_once_for_each_topic(api: Control, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def counted(rules: Any, item: Any) -> Any:
-        asked.append(item.topic)
-        return topic_limit(rules, item)
+    def counted(rules: Any, place: Any) -> Any:
+        asked.append(place[1])
+        return topic_limit(rules, place)
 
-    monkeypatch.setattr(glance, "topic_limit", counted)
+    monkeypatch.setattr(topic_limits, "topic_limit", counted)
     api.gateway.seen_topics = [dict(ORDERS)]
     async with reading(api, "?events=0") as stream:
         for _ in range(3):
