@@ -16,9 +16,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from common import log, shell_words
+from common.figures import duration, percent
 from limiter.operations import OPERATION_RECORDS
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.topics import parts_of_path
+from limiter.units import parse_rate
 
 if TYPE_CHECKING:
     from common.views.limits import OverLimitView
@@ -132,7 +134,7 @@ def subject(facts: OverLimitView) -> str:
 
 
 def description(alert: Alert) -> str:
-    facts = alert.facts
+    facts = alert.facts.settled()
     origin = safe(facts.origin) + (f", {safe(facts.place)}" if facts.place else "")
     what = OPERATION_RECORDS[facts.operation].what
     words = [f"Since {log.moment(alert.starts_at)} {what} is over the limit of {facts.limit} (origin: {origin})."]
@@ -145,14 +147,24 @@ def description(alert: Alert) -> str:
         )
     words.append(f"So far {facts.refused} messages were refused and {facts.delayed} had to wait.")
     if facts.waiting and alert.ends_at is None:
-        words.append(f"{facts.waiting} messages wait now.")
+        words.append(f"{facts.waiting} messages wait now{next_wait(facts.waiting, facts.limit)}.")
     user = f", user {safe(facts.user)}" if facts.user else ""
-    others = f", the worst of {facts.clients}" if facts.clients > 1 else ""
+    user += f", group {safe(facts.group)}" if facts.group else ""
+    others = f", the worst of {facts.clients}: {percent(facts.client_share)} of it" if facts.clients > 1 else ""
     client = f"client {safe(facts.client)}{user}"
     words.append(f"Most over it: {client}, by listener {safe(facts.listener)}, to {safe(facts.topic)}{others}.")
     if alert.because:
         words.append(alert.because)
     return " ".join(words)
+
+
+def next_wait(waiting: int, limit: str) -> str:
+    """How long a message that comes now waits behind those that wait already, where `limit` is one of messages alone."""
+    try:
+        rate = parse_rate(limit)
+    except ValueError:
+        return ""
+    return f", a new one will wait {duration(round(waiting / rate.per_second))}" if rate.per_second else ", without end at this limit"
 
 
 def command(facts: OverLimitView) -> str:

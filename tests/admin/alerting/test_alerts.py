@@ -111,12 +111,35 @@ def test_annotations_say_what_happens_and_what_to_do() -> None:
     texts = alert_of(refused=1234, delayed=5).annotations()
     assert texts["summary"] == "AMQP topic %2F/orders/order.created is over its limit of 500/s (rule orders)"
     told = "1234 messages were refused and 5 had to wait"
-    for part in ("Since 2026-11-25T13:21:04.000Z", "700 messages/s", told, "client 10.0.0.7, user shop", "the worst of 3", "limits.yaml:7"):
+    for part in (
+        "Since 2026-11-25T13:21:04.000Z",
+        "700 messages/s",
+        told,
+        "client 10.0.0.7, user shop",
+        "the worst of 3: 90 % of it",
+        "limits.yaml:7",
+    ):
         assert part in texts["description"]
     assert texts["command"] == "sluice why amqp / orders order.created"
     page, _, anchor = texts["runbook"].partition("#")
     assert anchor in [title.lower() for title in re.findall(r"^## (\w+)$", (ROOT / page).read_text(), re.MULTILINE)]
     assert texts["runbook"] == RUNBOOK
+
+
+@pytest.mark.parametrize(
+    ("limit", "told"),
+    [
+        ("30/s", "3900 messages wait now, a new one will wait 2min 10s."),
+        ("0/s", "3900 messages wait now, without end at this limit."),
+        ("1MiB/s", "3900 messages wait now."),
+    ],
+)
+def test_what_waits_says_how_long_and_whose_it_is(limit: str, told: str) -> None:
+    """At three in the morning a page of what a limit holds said "0 messages were refused", and not for how long or which group's."""
+    text = alert_of(limit=limit, refused=0, delayed=80_000, waiting=3900, group="night", clients=1).annotations()["description"]
+    assert told in text
+    assert "client 10.0.0.7, user shop, group night, by listener rabbit" in text
+    assert "% of it" not in text, "who is the only one"
 
 
 def test_a_resolved_alert_says_from_when_to_when_and_why() -> None:
