@@ -275,6 +275,7 @@ class Accounts:
         self._idle = IdleTopics(self.topics)
         self._idle_shown = IdleTopics(self.shown)
         self._others: dict[tuple[str, str], TopicTotals] = {}  # by protocol and operation; see above
+        self.crowded_at = 0  # monotonic ns of the last fold in which a topic was counted under OTHER for want of room; 0: none was
         self.unsent = 0  # messages passed on whose bytes the broker's socket had not taken when their connection ended
         self.unanswered = 0  # connections that ended before their broker had answered connection.close
         self.waits = RecentWaits()
@@ -311,6 +312,7 @@ class Accounts:
         place = (protocol, text, operation)
         crowded = len(self.topics) >= self._most  # then places among those shown are for what turns out to have steady traffic
         if text != OTHER and (place in self._waiting_unnamed or not self._make_room(now)):
+            self.crowded_at = now
             place = (protocol, OTHER, operation)
             known = self.topics.get(place)
             if known is not None:

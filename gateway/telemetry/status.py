@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from gateway.telemetry.ports import Gateway
 
 MAX_CONNECTIONS_PER_SLICE: Final = 20  # connections; described between two turns of the event loop: 0.2 ms (measured 2026-11)
+CROWDED_NS: Final = 60_000_000_000  # ns; so long after a topic found no room it is told
 MAX_NUMBERS_PER_SLICE: Final = 1000  # topics; of which one number is looked up between two turns: 0.2 ms; 0.5 ms where nothing is compiled
 MAX_TOPICS_PER_SLICE: Final = 50  # topics; the same: 0.2 ms (measured 2026-11)
 
@@ -113,6 +114,12 @@ def warnings(gateway: Gateway) -> list[str]:
         found.append(
             f"disk: {access_log.free_bytes} bytes are free (disk.low_watermark: {gateway.settings.disk.low_watermark}); the access log is "
             f"not written, {access_log.lost_lines} lines are lost so far; free some space"
+        )
+    crowded_at = gateway.accounts.crowded_at
+    if crowded_at and now_ns() - crowded_at < CROWDED_NS:
+        found.append(
+            f"topics: all {gateway.settings.gateway.max_topics} that are told apart (gateway.max_topics) are in use; those beyond are "
+            "limited as ever, and shown and counted as __other__; if their names are not made up, let gateway.max_topics be larger"
         )
     found += spool.warnings(gateway.disk)
     if gateway.fleet is not None and not gateway.fleet.reachable():

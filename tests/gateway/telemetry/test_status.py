@@ -11,6 +11,8 @@ import trio
 
 from common.views.connections import ConnectionView
 from gateway.app import Gateway
+from gateway.clock import now_ns
+from gateway.counting.accounts import OTHER
 from gateway.session import description
 from gateway.session.session import Session
 from gateway.standalone import Standalone
@@ -96,6 +98,19 @@ async def test_the_numbers_of_topics_are_those_of_their_descriptions(standalone:
     wanted = [("amqp", "c", "produce"), ("amqp", "gone", "produce")]
     assert await standalone.topic_numbers("moving", wanted) == {("amqp", "c", "produce"): 18.0}
     assert await standalone.topic_places() == list(described)
+
+
+def test_topics_for_which_there_is_no_room_are_warned_of(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway.accounts, "_most", 2)
+    now = now_ns()
+    for name in ("a", "b"):
+        gateway.accounts.totals("amqp", name, now=now).last_seen = now
+    assert status.warnings(gateway) == []
+    assert gateway.accounts.totals("amqp", "c", now=now).text == OTHER
+    (warning,) = status.warnings(gateway)
+    assert "gateway.max_topics" in warning
+    gateway.accounts.crowded_at = now - status.CROWDED_NS
+    assert status.warnings(gateway) == []
 
 
 def test_a_topic_that_comes_in_between_two_slices_does_no_harm(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
