@@ -6,7 +6,7 @@ import { h } from "./dom.js";
 import { inFleet, lasting, restored } from "./edit.js";
 import * as f from "./format.js";
 import { button, field, given, input, problem, say, select } from "./parts.js";
-import { ofMessages, partOf, segment } from "./router.js";
+import { isSum, ofMessages, partOf, segment } from "./router.js";
 import { may, redraw, topicKey } from "./store.js";
 import { t } from "./text.js";
 
@@ -31,6 +31,7 @@ const word = (text) =>
 
 /** The members of a rule's `match` that name one topic alone; null: none do. */
 function matchOf({ protocol, topic }) {
+  if (isSum({ topic })) return null;
   if (protocol !== "amqp") return GLOB.test(topic) ? null : { protocol, topic };
   let parts;
   try {

@@ -1,6 +1,6 @@
 // Numbers, times and names as people read them, in the language chosen.
 
-import { partOf } from "./router.js";
+import { isSum, partOf } from "./router.js";
 import { state } from "./store.js";
 import { language, t } from "./text.js";
 
@@ -110,6 +110,7 @@ const decode = (text) => {
 
 /** A topic's name, short: without the default virtual host, decoded for reading. Its full text stands in the title. */
 export function topicName(item) {
+  if (isSum(item)) return t("sum_of_topics");
   if (item.protocol !== "amqp") return item.topic;
   const parts = String(item.topic).split("/").map((part) => partOf(decode(part)));
   if (parts[0] === "/") parts.shift();

@@ -82,9 +82,13 @@ export const topicLink = (item, more = "") => {
 /** The text of an AMQP topic is encoded already, part by part, but where a person has typed it. */
 const partsOf = ({ protocol, topic }) => (protocol === "amqp" ? topic.split("/").map((part) => part.replace(/^\.\.?$/, "~$&")) : [segment(topic)]);
 
+/** Whether it is the sum of topics that are not told apart: no topic has its limit. */
+export const isSum = ({ topic }) => topic === "__other__";
+
 /** The API's path of a topic's limit, to read and to change it. null: it cannot be changed by itself, only its rules. */
 export function limitPath(item) {
   const { protocol, operation } = item;
+  if (isSum(item)) return null;
   const parts = partsOf(item);
   if (!otherThanProduce(item)) return `/v1/limits/${protocol}/${parts.join("/")}`;
   if (protocol === "amqp" && ofMessages(item) && parts.length === 3) return `/v1/limits/${operation}/queue/${parts[0]}/${parts[2]}`; // of vhost/amq.default/queue

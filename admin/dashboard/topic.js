@@ -7,7 +7,7 @@ import { h } from "./dom.js";
 import { editor, topicLevel } from "./edit.js";
 import * as f from "./format.js";
 import { accountText, address, badge, culprit, figure, figures, given, head, operationBadge, originText, problem, protocolBadge, quiet, section, stateWord, table, topicAnchor, waitText } from "./parts.js";
-import { amend, levelsPath, limitPath, otherThanProduce, segment } from "./router.js";
+import { amend, isSum, levelsPath, limitPath, otherThanProduce, segment } from "./router.js";
 import { points, readTopic, refresh } from "./screen_data.js";
 import { liveTopic, may } from "./store.js";
 import { t } from "./text.js";
@@ -98,7 +98,7 @@ export default function topic({ protocol, topic: name }, query) {
   const data = { body: null, now: undefined, near: null, clients: new Map(), quotas: null, series: null, range: "15m", error: null };
   const edit = path && may("operator") ? editor(item, path, { open: query.get("edit") === "1", current: () => data, refresh: () => limits.now() }) : null;
   const limits = refresh(data, async (signal) => {
-    data.body = await get(`${read}${item.operation === "produce" ? "?explain=1" : path ? "" : "&explain=1"}`, { signal });
+    data.body = isSum(item) ? {} : await get(`${read}${item.operation === "produce" ? "?explain=1" : path ? "" : "&explain=1"}`, { signal });
     await edit?.seen(data.body.override);
   }, 2);
   const others = refresh(data, (signal) => readTopic(item, data, signal), 2);
@@ -152,8 +152,8 @@ export default function topic({ protocol, topic: name }, query) {
         queueMicrotask(() => act.limit(client));
       }
       return [
-        topicHead(item, read, otherThanProduce(item) && operationBadge(item)),
-        h("p", { class: "crumbs" }, h("a", { href: "/topics" }, `‹ ${t("topics")}`), " · ", h("code", { class: "raw" }, name), item.operation === "produce" && [" · ", h("a", { href: `/t/${protocol}/${segment(name)}` }, t("page_for_team"))]),
+        topicHead(item, isSum(item) ? "/v1/topics?q=__other__" : read, otherThanProduce(item) && operationBadge(item)),
+        h("p", { class: "crumbs" }, h("a", { href: "/topics" }, `‹ ${t("topics")}`), " · ", h("code", { class: "raw" }, name), item.operation === "produce" && !isSum(item) && [" · ", h("a", { href: `/t/${protocol}/${segment(name)}` }, t("page_for_team"))]),
         problem(data.error),
         unseenTopic(data),
         now && accountOf(now, act.ways),
@@ -162,7 +162,7 @@ export default function topic({ protocol, topic: name }, query) {
         quiet(t("rates_are"), "rates"),
         edit?.view(),
         traffic(data, charts, f.topicName(item)),
-        section("limits", t("limits_in_force"), null, data.body && (data.body.levels?.length ? data.body.levels.map((level) => levelCard(level, protocol, data.quotas)) : quiet(t("no_limit"))),
+        section("limits", t("limits_in_force"), null, data.body && (data.body.levels?.length ? data.body.levels.map((level) => levelCard(level, protocol, data.quotas)) : quiet(t(isSum(item) ? "sum_means" : "no_limit"))),
           now?.account?.state !== "would_refuse" && (data.body?.remarks || []).map((text, at) => h("p", { key: at, class: "notice" }, text)), data.body?.explanation && why(data.body.explanation)),
         section("clients", t("worst_clients"), null, worstClients(now)),
       ];

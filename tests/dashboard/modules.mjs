@@ -188,6 +188,26 @@ test("a_topic_of_another_operation_is_not_what_is_published", async () => {
   for (const operation of ["consume", "requeue", "declare", "bind", "delete", "purge", "open", "get", "connect", "query", "admin"]) check(!text(operationBadge({ operation })).includes("of_"), operation);
 });
 
+test("the_sum_of_topics_that_are_not_told_apart_is_no_topic", async () => {
+  const state = await signedIn();
+  const { limitPath } = await load("router");
+  const { topicAnchor } = await load("parts");
+  const { default: overview } = await load("overview");
+  const { default: screen } = await load("topic");
+  for (const protocol of ["amqp", "rocketmq"]) {
+    const item = { protocol, topic: "__other__", operation: "produce" };
+    same([limitPath(item), text(topicAnchor(item)), text(topicAnchor(item, null, true))], [null, "(all topics not told apart)", "(all topics not told apart)"]);
+    const asked = gateway(({ path }) => ({ body: path === "/v1/topics" ? { items: [], total: 0 } : {} }));
+    state.snapshot = snapshotOf({ over: [overOf(item)] });
+    same(find(overview().view(), (node) => node.tag === "a" && String(node.props.class).includes("button small main")).length, 0, "ways to limit it");
+    const shown = screen({ protocol, topic: "__other__" }, new URLSearchParams());
+    await until(() => text(shown.view()).includes("only what is counted is summed"));
+    check(!asked.some(({ path }) => path.startsWith("/v1/limits/")), "no limit is asked for");
+    check(!/Change the limit|page for the team/.test(text(shown.view())), "a form, or a team");
+    shown.leave();
+  }
+});
+
 test("an_alarm_of_what_consumers_give_back_leads_to_it", async () => {
   const state = await signedIn();
   const { default: overview } = await load("overview");

@@ -30,7 +30,7 @@ export default {
   search: "搜索", search_hint: "名称的一部分", topics_all: "共 {n} 个主题", topics_found: "{all} 个主题中的 {n} 个", none_found: "没有名称匹配的主题。",
   last_limited: "最近限流", spooled: "其中在磁盘", mode: "模式", origin: "来源", edit: "修改",
   mode_enforce: "执行", mode_shadow: "试运行", mode_off: "关闭", of_consume: "消费", of_requeue: "退回", of_declare: "声明", of_bind: "绑定", of_delete: "删除", of_purge: "清空", of_open: "打开信道", of_get: "拉取", of_connect: "连接", of_query: "查询", of_admin: "管理命令",
-  page_for_team: "团队页面", never_seen: "此网关从未见过该主题。", never_seen_text: "自网关启动以来没有收到它的任何消息。请逐字检查名称，并确认其客户端连接的是此网关。", near_names: "相近的名称：", no_series: "此主题暂无历史数据：仅为最繁忙的主题保留历史。", limits_in_force: "限额", no_limit: "没有限额。",
+  page_for_team: "团队页面", sum_of_topics: "（未逐个区分的主题）", sum_means: "超出 gateway.max_topics 的主题，以及一次使用过多新名称的客户端的新名称。各主题的限额照常生效，只有计数合并。", never_seen: "此网关从未见过该主题。", never_seen_text: "自网关启动以来没有收到它的任何消息。请逐字检查名称，并确认其客户端连接的是此网关。", near_names: "相近的名称：", no_series: "此主题暂无历史数据：仅为最繁忙的主题保留历史。", limits_in_force: "限额", no_limit: "没有限额。",
   worst_clients: "超出限额的客户端", nobody_refused: "没有客户端超出限额。", client: "客户端", user: "用户", group: "组", client_name: "名称", library: "客户端库", refused_of: "拒绝 / 发送",
   per_topic: "此主题", per_rule: "该规则下所有主题合计", per_client: "客户端", per_user: "用户", per_group: "消费组", per_listener: "监听器",
   per_vhost: "虚拟主机", per_exchange: "交换机", per_namespace: "命名空间", per_queue: "队列", per_connection: "连接",
