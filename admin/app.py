@@ -26,6 +26,7 @@ from admin.authentication.token_store import TokenStore
 from admin.context import Context
 from admin.endpoints import ROUTES
 from admin.endpoints.dashboard import missing_page
+from admin.http.bodies import ENCODINGS, unpacked
 from admin.http.boundary import READS, Boundary
 from admin.http.exchange import Deadlines
 from admin.http.first_look import FirstLook
@@ -35,6 +36,7 @@ from admin.http.preconditions import etag, require_stated
 from admin.http.problems import CONTENT_TYPE, ProblemError, not_found
 from admin.http.routing import JSON, ON, Answer, Request, Route, Router, parse_query
 from admin.http.server import ReceiveBody, Server
+from admin.http.side_thread import run_in_thread
 from admin.http.slices import yield_to_loop
 from admin.http.spreadsheet import export, wants_csv
 from admin.http.tls import Handshakes
@@ -247,7 +249,12 @@ class Admin:
         kind = request.head.headers.get("content-type", b"").partition(b";")[0].strip().lower()
         if kind != JSON.encode():
             raise ProblemError(415, "unsupported-media-type", f"send the body as {JSON}", headers={"Accept": JSON})
-        return await receive(route.body_limit)
+        encoding = request.head.headers.get("content-encoding", b"").strip().lower()
+        if encoding not in {b"", *ENCODINGS}:
+            known = ", ".join(each.decode() for each in ENCODINGS)
+            raise ProblemError(415, "unsupported-media-type", f"send the body as it is, or by {known}", headers={"Accept-Encoding": known})
+        body = await receive(route.body_limit)
+        return await run_in_thread(lambda: unpacked(body, route.body_limit)) if encoding else body
 
     # ---- the audit ---------------------------------------------------------------------------------------------------------
 

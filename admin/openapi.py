@@ -86,7 +86,7 @@ REFUSALS: Final = {  # status -> when; each is a problem
     409: "It cannot be done now.",
     412: "It has changed since it was read.",
     413: "The body is too long.",
-    415: "The body is not JSON.",
+    415: "The body is not JSON, or compressed by something else than gzip.",
     421: "The Host header names another server.",
     422: "A parameter or the body says what cannot be.",
     428: "If-Match is missing.",

@@ -85,11 +85,12 @@ class AdminClient:
         query: Mapping[str, str] | None = None,
         body: object = None,
         data: bytes | None = None,
+        gzip: bool = False,
         if_match: str | None = None,
         if_new: bool = False,
         timeout_s: float = 0,
     ) -> Reply:
-        """Send one request (`body` as JSON, or `data` as it is), and wait at least `timeout_s`.
+        """Send one request (`body` as JSON, or `data` as it is, which `gzip` says is compressed), and wait at least `timeout_s`.
 
         `if_new`: it is refused where there is something already.
         Raises CommandError for anything but a 2xx.
@@ -103,6 +104,8 @@ class AdminClient:
             data = json.dumps(body).encode()
         if data is not None:
             headers["Content-Type"] = "application/json"
+        if gzip:
+            headers["Content-Encoding"] = "gzip"
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         if if_match is not None:

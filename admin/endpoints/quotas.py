@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from admin.authentication.auth import Role
 from admin.context import Context, remarks_on_quotas
 from admin.http import spreadsheet
-from admin.http.bodies import ReasonBody, decode
+from admin.http.bodies import ENCODINGS, ReasonBody, decode
 from admin.http.preconditions import etag, require_match
 from admin.http.problems import Fault, ProblemError, invalid
 from admin.http.routing import WRITE_PARAMETERS, Answer, Parameter, Route
@@ -160,6 +160,7 @@ async def status(context: Context) -> Answer:
             age_seconds=watch.age_s(),
             realised=watch.realised(QUOTAS),
             would_refuse=watch.realised(SHADOW),
+            encodings=[each.decode() for each in ENCODINGS],
         ),
         etag=etag(state.quotas),
     )

@@ -42,7 +42,7 @@ PROBLEMS: Final = {  # every name; `docs/reference/problem-types.md` is generate
     "last-admin": ProblemType((409,), "It is the last valid token of the role admin. `?force=1` revokes it all the same."),
     "precondition-failed": ProblemType((412,), "It was changed since it was read. Read it again and decide anew."),
     "too-large": ProblemType((413,), "The body is longer than the route takes."),
-    "unsupported-media-type": ProblemType((415,), "Send the body as `application/json`."),
+    "unsupported-media-type": ProblemType((415,), "Send the body as `application/json`, as it is or by gzip."),
     "misdirected": ProblemType((421,), "The Host header names another server. Use an address, `localhost` or a configured name."),
     "invalid": ProblemType((422,), "The body or a parameter says what cannot be. `errors` has each fault, with a pointer to it."),
     "pattern": ProblemType((422,), "A pattern or a network where one name is meant. `errors` has the command that adds a rule instead."),

@@ -75,13 +75,15 @@ class Realised(msgspec.Struct, frozen=True):
 
 
 class QuotasStatus(msgspec.Struct, frozen=True):
-    """The quotas in force (`published`) and those tried (`shadow`), what they refuse, and the seconds since the former were computed."""
+    """The quotas in force (`published`) and those tried (`shadow`), what they refuse, and the seconds since the former were computed.
+    `encodings`: how a body that is sent may be compressed (`Content-Encoding`)."""
 
     published: PublishedQuotas | None
     shadow: PublishedQuotas | None
     age_seconds: float | None
     realised: Realised | None
     would_refuse: Realised | None
+    encodings: list[str]
 
 
 class HistoryPage(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ whole where the largest message is not known.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import time
@@ -57,7 +58,7 @@ class Client(Protocol):
 
     def ask(
         self, method: str, target: str, *, query: Mapping[str, str] | None = None, body: object = None, data: bytes | None = None,
-        if_match: str | None = None, timeout_s: float = 0,
+        gzip: bool = False, if_match: str | None = None, timeout_s: float = 0,
     ) -> Answer: ...  # fmt: skip
 
 
@@ -87,6 +88,12 @@ class Gateway:
     def sha256s(self) -> list[str]:
         """Of what is in force and of what is tried; "" where there is nothing."""
         return [str((self.record(mode) or {}).get("sha256", "")) for mode in (ENFORCE, SHADOW)]
+
+    def put(self, path: str, query: Mapping[str, str], snapshot: Snapshot, if_match: str | None = None) -> Answer:
+        """Send it a snapshot, compressed where it says that it takes that: versions before do not."""
+        packs = "gzip" in (self.status.get("encodings") or ())
+        data = gzip.compress(dump(snapshot), mtime=0) if packs else dump(snapshot)
+        return self.client.ask("PUT", path, query=query, data=data, gzip=packs, if_match=if_match, timeout_s=PUBLISH_TIMEOUT_S)
 
     def __repr__(self) -> str:
         return f"<Gateway {self.name} {self.url}>"
@@ -307,7 +314,7 @@ class Publication:
             query["return_above_ppm"] = str(self.return_above_ppm)
         path, match = PATHS[self.mode], gateway.etags[self.mode]
         try:
-            return gateway.client.ask("PUT", path, query=query, data=dump(snapshot), if_match=match, timeout_s=PUBLISH_TIMEOUT_S).etag
+            return gateway.put(path, query, snapshot, match).etag
         except Failure as error:
             if error.code != UNREACHABLE or isinstance(error.__context__, ConnectionRefusedError):
                 raise  # it was answered, or never sent
@@ -355,11 +362,11 @@ class Publication:
         if self.mode == ENFORCE:
             gateway.client.ask("POST", "/v1/quotas:rollback", query={"reason": reason}, body={}, if_match=etag)
             if gateway.tried is not None:
-                gateway.client.ask("PUT", PATHS[SHADOW], query={"reason": reason, "force": "1"}, data=dump(gateway.tried))
+                gateway.put(PATHS[SHADOW], {"reason": reason, "force": "1"}, gateway.tried)
         elif gateway.tried is None:
             gateway.client.ask("DELETE", PATHS[SHADOW], query={"reason": reason}, if_match=etag)
         else:
-            gateway.client.ask("PUT", PATHS[SHADOW], query={"reason": reason}, data=dump(gateway.tried), if_match=etag)
+            gateway.put(PATHS[SHADOW], {"reason": reason}, gateway.tried, etag)
 
 
 def _may_have(gateway: Gateway) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
 import pytest
 
+from admin.endpoints.quotas import BODY_LIMIT
 from admin.store.snapshots import KEEP
 from limiter.topics import rocketmq_topic
 from support.admin.admin_client import Control, control
@@ -77,6 +79,24 @@ async def test_large_snapshots_are_taken(api: Control) -> None:
     large = snapshot(**{f"topic-{number:05d}": 1 + number for number in range(3000)})
     assert len(json.dumps(large)) > 256 * 1024
     assert (await api.ask("PUT", "/v1/quotas?force=1", large)).json()["published"]["quotas"] == 3000
+
+
+async def test_a_snapshot_may_come_compressed(api: Control) -> None:
+    plain = json.dumps(snapshot(**{f"topic-{number:05d}": 1 + number for number in range(3000)})).encode()
+    packed = gzip.compress(plain)
+    assert len(packed) < len(plain) / 5
+    told = {"Content-Encoding": "gzip"}
+    assert (await api.ask("PUT", "/v1/quotas?force=1", packed, headers=told)).json()["published"]["quotas"] == 3000
+    assert (await api.ask("GET", "/v1/quotas/status")).json()["encodings"] == ["gzip"]
+    bomb = gzip.compress(b" " * (BODY_LIMIT + 1))
+    refused = {
+        "no gzip": (plain, told, 400), "cut off": (packed[:-9], told, 400), "two": (packed + packed, told, 400),
+        "larger than a gateway takes": (bomb, told, 413), "another way": (packed, {"Content-Encoding": "br"}, 415),
+    }  # fmt: skip
+    for name, (body, headers, status) in refused.items():
+        answer = await api.ask("PUT", "/v1/quotas?force=1", body, headers=headers)
+        assert (name, answer.status) == (name, status)
+    assert api.store.revision == 1
 
 
 async def test_quotas_hold_over_a_restart(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ the test's; with the real one: `tests/spark_jobs/test_thirty_nights.py`.
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import signal
@@ -451,6 +452,42 @@ def test_a_publication_larger_than_a_gateway_takes_is_said_as_that_and_sent_to_n
     code, said = night.run()
     assert (code, night.revisions()) == (1, [0, 0])
     assert re.search(r"the quotas for one .* are \d\.\d MiB \(1000 topics\), and a gateway takes 1 MiB: nothing was sent", said)
+
+
+def test_a_publication_goes_compressed_and_as_it_is_to_a_version_before(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which would take it for damaged JSON; it does not say that it takes gzip."""
+    sent: list[tuple[bool, bytes]] = []
+    ask = AdminClient.ask
+
+    def recorded(self: AdminClient, method: str, target: str, **words: Any) -> Any:
+        if method == "PUT":
+            sent.append((words["gzip"], words["data"]))
+        return ask(self, method, target, **words)
+
+    monkeypatch.setattr(AdminClient, "ask", recorded)
+    night = make("one")
+    night.rates = {f"orders-{number}": 5.0 for number in range(500)}
+    assert (night.run()[0], len(night.live())) == (0, 500)
+    monkeypatch.setattr("admin.endpoints.quotas.ENCODINGS", ())
+    night.rates["orders-0"] = 9.0
+    assert (night.run(date="2026-11-21")[0], night.live()["orders-0"]) == (0, 9)
+    (packed, first), (bare, second) = sent
+    assert (packed, bare, len(load(gzip.decompress(first)).quotas), len(load(second).quotas)) == (True, False, 500, 500)
+    assert len(first) * 10 < len(second)
+
+
+def test_a_gateway_is_sent_its_topics_alone_and_at_most_two_megabytes() -> None:
+    """As of 200,000 topics at 25 of 5,000 gateways each: a thousand topics, and the record of each one's share."""
+    names = [f"gw-{at:02}" for at in range(50)]
+    topics = 2000
+    quotas = [
+        replace(quota, evidence={**quota.evidence, "gateways": dict.fromkeys(names[at % 2 :: 2], 0.04)})
+        for at, quota in enumerate(snapshot(topics).quotas)
+    ]
+    parts = shared(replace(snapshot(0), quotas=tuple(quotas)), [[SimpleNamespace(name=name)] for name in names])  # type: ignore[list-item]
+    assert {len(part.quotas) for part in parts} == {topics // 2}
+    assert len(dump(parts[0])) < 2_000_000
+    assert len(gzip.compress(dump(parts[0]))) < 200_000
 
 
 def test_a_publication_has_one_hash_for_all_files_and_the_night_has_the_list() -> None:
