@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import StorageLevel
 
@@ -26,7 +26,7 @@ from spark_jobs.log.files import files_of
 from spark_jobs.log.parse import corrupt_lines
 from spark_jobs.log.plain import plain_day
 from spark_jobs.log.read import COMPACTED, read_lines, read_rows
-from spark_jobs.log.sequence import count, once
+from spark_jobs.log.sequence import BITS, MOST_PIECES, count, once
 from spark_jobs.log.unchanged import unchanged
 from spark_jobs.log.usage import FEW_BYTES, topics_of_day
 from spark_jobs.schemas import TOPICS
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from spark_jobs.state.state import State
     from spark_jobs.storage.location import Location
     from spark_jobs.storage.storage import Storage
+
+LINE_BYTES: Final = 300  # of a line of the log, about
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +113,15 @@ def _learn_by_spark(spark: SparkSession, task: DayTask, files: Sequence[LogFile]
             write_table(learn(), "topics", TOPICS, staged)
 
     try:
-        counts = count(rows, day)
+        counts = count(rows, day, many=pieces_about(files) > MOST_PIECES)
         return _learned(task, files, counts, _corrupt(spark, task, files, counts), write)
     finally:
         rows.unpersist()
+
+
+def pieces_about(files: Sequence[LogFile]) -> int:
+    """About how many pieces the day is counted in (`log.sequence`): one a file, and one for so many numbers of lines."""
+    return len(files) + lines_bytes((file.name, file.size) for file in files) // (LINE_BYTES * BITS)
 
 
 def _learned(

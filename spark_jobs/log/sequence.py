@@ -6,15 +6,19 @@ the bits that are set came twice. Only the stretches of a run where that happene
 
 The same pass counts lines and faults per file, and marks the seconds that each gateway wrote in (`completeness`). Spark makes pieces of
 it, which the driver adds up: a bit a line is little (6 MB for 50 M lines, and 8 KB for a file that has few), and a query more for each of
-the three sums cost 10,000 topics' first night more than the sums (each query of a cold Spark takes seconds of processor time).
+the three sums cost 10,000 topics' first night more than the sums (each query of a cold Spark takes seconds of processor time). Beyond
+MOST_PIECES they are added up where they are, and the driver gets a row for each run of a gateway and for each file.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812
 
 from spark_jobs.log.parse import NOT_CORRUPT, STRAY
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 
 RUN: Final = ["gateway", "boot"]
 BITS: Final = 8 * 4096  # of one of Spark's bitmaps
+MOST_PIECES: Final = 20_000  # that the driver adds up: 8 KB each, and as much again while they come in
 
 
 class FileCount(NamedTuple):
@@ -38,6 +43,9 @@ class FileCount(NamedTuple):
     corrupt: int
     stray: int
     another_day: int
+
+
+NO_LINES: Final = FileCount(0, 0, 0, 0)
 
 
 class Stretch(NamedTuple):
@@ -66,14 +74,39 @@ class Counts(NamedTuple):
     repeated: list[Stretch]
 
 
-def count(rows: DataFrame, day: Day) -> Counts:
-    """Rows of `parse.ROW` → their counts."""
+def count(rows: DataFrame, day: Day, *, many: bool = False) -> Counts:
+    """Rows of `parse.ROW` → their counts. `many`: there are more pieces than the driver should add up."""
+    pieces = _pieces(rows, day)
+    found = _added_up_by_spark(pieces) if many else _added_up(pieces)
+    runs: dict[tuple[str, str], _Run] = {}
+    for gateway, boot, run in found.runs:
+        known = runs.get((gateway, boot), _Run(0, run.first, run.last, 0))
+        runs[gateway, boot] = known.with_more(run)
+    whole: dict[str, NDArray[np.bool_]] = {}
+    for gateway, span, marks in found.marks:
+        flags = whole.setdefault(gateway, np.zeros(-(-day.seconds // BITS) * BITS, dtype=np.bool_))
+        flags[span * BITS : (span + 1) * BITS] |= np.unpackbits(np.frombuffer(marks, np.uint8), bitorder="little").view(bool)
+    lines, boots = Counter[str](), Counter[str]()
+    for (gateway, _), run in runs.items():
+        lines[gateway] += run.lines
+        boots[gateway] += 1
+    return Counts(
+        found.files,
+        {name: GatewayCount(lines[name], boots[name], whole[name][: day.seconds]) for name in sorted(whole)},
+        sum(run.lines - run.distinct for run in runs.values()),
+        sum(run.last - run.first + 1 - run.distinct for run in runs.values()),
+        sorted(found.repeated),
+    )
+
+
+def _pieces(rows: DataFrame, day: Day) -> DataFrame:
+    """The rows by file, fault, run, and BITS numbers or seconds: how many lines, and which numbers and seconds."""
     good = F.col("fault").isNull()
     second = F.when(good, F.col("ts") - day.start)  # from 0
     keys = [F.when(good, F.col(name)).alias(name) for name in RUN]
     bucket = F.when(good, F.expr("bitmap_bucket_number(seq)")).alias("bucket")
     span = F.expr(f"cast(floor(second / {BITS}) as int)").alias("span")
-    pieces = (
+    return (
         rows.select("file", "fault", *keys, bucket, second.alias("second"), F.when(good, F.col("seq")).alias("seq"))
         .groupBy("file", "fault", *RUN, "bucket", span)
         .agg(
@@ -84,38 +117,54 @@ def count(rows: DataFrame, day: Day) -> Counts:
             F.expr(f"bitmap_construct_agg(coalesce(second % {BITS}, 0L))").alias("seconds"),
         )
     )
+
+
+class _Sums(NamedTuple):
+    """What came of the pieces."""
+
+    files: dict[str, FileCount]
+    runs: Iterable[tuple[str, str, _Run]]  # gateway, boot, and what is known of the run, in one or several parts
+    marks: Iterable[tuple[str, int, bytes]]  # gateway, span, bitmap of its seconds; in one or several parts
+    repeated: list[Stretch]
+
+
+def _added_up(pieces: DataFrame) -> _Sums:
     files: dict[str, FileCount] = {}
     stretches: dict[Stretch, _Numbers] = {}
-    marks: dict[str, NDArray[np.bool_]] = {}
+    marks: list[tuple[str, int, bytes]] = []
     for row in pieces.collect():  # toLocalIterator does not say which file it cannot read
-        files[row.file] = _counted(files.get(row.file, FileCount(0, 0, 0, 0)), row.fault, row.lines)
+        files[row.file] = _counted(files.get(row.file, NO_LINES), row.fault, row.lines)
         if row.fault is not None:
             continue
         piece = _Numbers(row.lines, row.first, row.last, int.from_bytes(row.numbers, "little"))
         stretch = Stretch(row.gateway, row.boot, row.bucket)
         stretches[stretch] = piece.with_more(stretches[stretch]) if stretch in stretches else piece
-        flags = marks.setdefault(row.gateway, np.zeros(-(-day.seconds // BITS) * BITS, dtype=np.bool_))
-        flags[row.span * BITS : (row.span + 1) * BITS] |= np.unpackbits(np.frombuffer(row.seconds, np.uint8), bitorder="little").view(bool)
-    runs: dict[tuple[str, str], _Run] = {}
-    for stretch, found in stretches.items():
-        run = runs.setdefault((stretch.gateway, stretch.boot), _Run(0, found.first, found.last, 0))
-        runs[stretch.gateway, stretch.boot] = _Run(
-            run.lines + found.lines, min(run.first, found.first), max(run.last, found.last), run.distinct + found.distinct
-        )
-    return Counts(
-        files,
-        {
-            name: GatewayCount(
-                sum(run.lines for (gateway, _), run in runs.items() if gateway == name),
-                sum(gateway == name for gateway, _ in runs),
-                marks[name][: day.seconds],
-            )
-            for name in sorted(marks)
-        },
-        sum(run.lines - run.distinct for run in runs.values()),
-        sum(run.last - run.first + 1 - run.distinct for run in runs.values()),
-        sorted(stretch for stretch, found in stretches.items() if found.lines > found.distinct),
-    )
+        marks.append((row.gateway, row.span, bytes(row.seconds)))
+    runs = [(at.gateway, at.boot, _Run(each.lines, each.first, each.last, each.distinct)) for at, each in stretches.items()]
+    return _Sums(files, runs, marks, [at for at, each in stretches.items() if each.lines > each.distinct])
+
+
+def _added_up_by_spark(pieces: DataFrame) -> _Sums:
+    """As `_added_up`, on the workers; what comes to the driver does not grow with the lines."""
+    pieces = pieces.persist(StorageLevel.DISK_ONLY)
+    try:
+        files: dict[str, FileCount] = {}
+        for row in pieces.groupBy("file", "fault").agg(F.sum("lines").alias("lines")).collect():
+            files[row.file] = _counted(files.get(row.file, NO_LINES), row.fault, row.lines)
+        good = pieces.where("fault is null")
+        of_gateways = good.groupBy("gateway", "span").agg(F.expr("bitmap_or_agg(seconds)").alias("seconds"))
+        marks = [(row.gateway, row.span, bytes(row.seconds)) for row in of_gateways.collect()]
+        sums = [F.sum("lines").alias("lines"), F.min("first").alias("first"), F.max("last").alias("last")]
+        stretches = good.groupBy(*RUN, "bucket").agg(*sums, F.expr("bitmap_count(bitmap_or_agg(numbers))").alias("distinct"))
+        twice = F.when(F.col("lines") > F.col("distinct"), F.col("bucket"))
+        of_runs = stretches.groupBy(*RUN).agg(*sums, F.sum("distinct").alias("distinct"), F.collect_list(twice).alias("twice"))
+        runs, repeated = [], []
+        for row in of_runs.collect():
+            runs.append((row.gateway, row.boot, _Run(row.lines, row.first, row.last, row.distinct)))
+            repeated += [Stretch(row.gateway, row.boot, bucket) for bucket in row.twice]
+        return _Sums(files, runs, marks, repeated)
+    finally:
+        pieces.unpersist()
 
 
 class _Numbers(NamedTuple):
@@ -141,6 +190,11 @@ class _Run(NamedTuple):
     first: int
     last: int
     distinct: int
+
+    def with_more(self, other: _Run) -> _Run:
+        return _Run(
+            self.lines + other.lines, min(self.first, other.first), max(self.last, other.last), self.distinct + other.distinct
+        )  # fmt: skip
 
 
 def _counted(before: FileCount, fault: str | None, lines: int) -> FileCount:

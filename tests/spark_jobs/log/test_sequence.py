@@ -36,12 +36,13 @@ def rows(spark: SparkSession, numbers: list[tuple[str, str, int, int]]) -> DataF
     return spark.createDataFrame(data, f"{columns}, {counts}")
 
 
-def test_counts_are_those_of_a_set_of_numbers(spark: SparkSession) -> None:
+@pytest.mark.parametrize("many", [False, True], ids=["on the driver", "on the workers"])
+def test_counts_are_those_of_a_set_of_numbers(spark: SparkSession, many: bool) -> None:
     chance = random.Random(5)
     runs = {("g", "b"): 0, ("g", "c"): BITS - 5, ("h", "b"): 3 * BITS + 1}
     numbers = [(*run, seq + offset, 1) for run, offset in runs.items() for seq in chance.choices(range(400), k=500)]
     numbers += [("g", "c", 5 * BITS, 1), ("g", "c", BITS, 1), ("g", "c", BITS + 1, 1)]
-    found = count(rows(spark, numbers), DAY)
+    found = count(rows(spark, numbers), DAY, many=many)
     kept = {each[:3] for each in numbers}
     spans = [[seq for gateway, boot, seq in kept if (gateway, boot) == run] for run in runs]
     assert found.duplicates == len(numbers) - len(kept)
@@ -52,10 +53,11 @@ def test_counts_are_those_of_a_set_of_numbers(spark: SparkSession) -> None:
     assert len(found.repeated) == 5, "0 is alone in the first bitmap, and the others span two each"
 
 
-def test_of_lines_under_one_number_the_smallest_stays_and_other_stretches_are_left_alone(spark: SparkSession) -> None:
+@pytest.mark.parametrize("many", [False, True], ids=["on the driver", "on the workers"])
+def test_of_lines_under_one_number_the_smallest_stays_and_other_stretches_are_left_alone(spark: SparkSession, many: bool) -> None:
     numbers = [("g", "b", 10, 8), ("g", "b", 10, 7), ("g", "b", 10, 7), ("g", "b", 14, 1), ("g", "c", 10, 3), ("h", "b", BITS + 7, 2)]
     given = rows(spark, numbers)
-    found = count(given, DAY)
+    found = count(given, DAY, many=many)
     assert found.repeated == [Stretch("g", "b", 1)]
     kept = once(given, found.repeated)
     assert sorted((row.gateway, row.boot, row.seq, row.messages) for row in kept.collect()) == [
@@ -64,8 +66,9 @@ def test_of_lines_under_one_number_the_smallest_stays_and_other_stretches_are_le
     assert once(given, []) is given
 
 
-def test_a_day_without_a_line_has_no_counts(spark: SparkSession) -> None:
-    found = count(rows(spark, []), DAY)
+@pytest.mark.parametrize("many", [False, True], ids=["on the driver", "on the workers"])
+def test_a_day_without_a_line_has_no_counts(spark: SparkSession, many: bool) -> None:
+    found = count(rows(spark, []), DAY, many=many)
     assert (dict(found.files), dict(found.gateways), found.duplicates, found.missing, found.repeated) == ({}, {}, 0, 0, [])
 
 
