@@ -20,7 +20,7 @@ from spark_jobs.method.pins import Pin, read_pins
 from spark_jobs.parameters import Parameters
 from spark_jobs.report.words import pluralise
 from spark_jobs.session import local_cores, spark_session
-from spark_jobs.sizing import PLAIN_BYTES, UNKNOWN_BYTES, conf_options, lines_bytes, memory_option
+from spark_jobs.sizing import UNKNOWN_BYTES, conf_options, lines_bytes, machine_memory, memory_option, plain_bytes
 from spark_jobs.storage.choice import storage_for
 from spark_jobs.storage.failures import of_spark
 from spark_jobs.storage.location import Location
@@ -143,7 +143,7 @@ def _compute(places: Places, asked: Asked, master: str | None) -> str:
         known = f"{pluralise(len(files), 'file')}, {sum(size for _, size in files) / 1e6:.1f} MB of log"
     else:
         known = f"the log is at {places.log}"
-    if log_bytes <= PLAIN_BYTES and asked.is_plain and places.are_local and does_without_spark(master):
+    if log_bytes <= plain_bytes(machine_memory()) and asked.is_plain and places.are_local and does_without_spark(master):
         try:
             print(f"{date}: {known}", file=sys.stderr)
             return _night(None, places, asked, before, pins)

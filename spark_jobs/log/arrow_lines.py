@@ -78,21 +78,46 @@ class Parse:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for piece in self.tasks[number]:
-                    for block in whole_lines(piece):
-                        yield from self.parsed(piece.url, block)
+                for together in gathered((piece.url, block) for piece in self.tasks[number] for block in whole_lines(piece)):
+                    yield from self.parsed(together)
 
-    def parsed(self, url: str, block: bytes) -> Iterator[pa.RecordBatch]:
-        """Whole lines → rows: with fields where nothing about them is odd, and else each as its text."""
-        table = fields_of(block, self.fields)
+    def parsed(self, together: Sequence[tuple[str, bytes]]) -> Iterator[pa.RecordBatch]:
+        """(URL, whole lines) → rows: with fields where nothing about them is odd, and else each as its text."""
+        table = fields_of(b"".join(block for _, block in together), self.fields)
+        if table is None and len(together) > 1:  # that of a few files alone
+            for each in together:
+                yield from self.parsed([each])
+            return
         if table is not None:
-            given = {"file": pa.repeat(pa.scalar(url), len(table)), "line": pa.nulls(len(table), pa.string())}
+            counts = [lines_in(block) for _, block in together]
+            urls = pa.chunked_array([pa.repeat(pa.scalar(url), count) for (url, _), count in zip(together, counts, strict=True)])
+            given = {"file": urls, "line": pa.nulls(len(table), pa.string())}
         else:
+            url, block = together[0]
             lines = pa.array(block.removesuffix(b"\n").split(b"\n"), pa.binary()).cast(pa.string(), safe=False)
             given = {"file": pa.repeat(pa.scalar(url), len(lines)), "line": lines}
             table = pa.table([pa.nulls(len(lines), field.type) for field in self.fields], schema=self.fields)
         columns = [given[name] if name in given else table.column(name) for name in self.rows.names]
         yield from pa.table(columns, schema=self.rows).combine_chunks().to_batches()
+
+
+def gathered(blocks: Iterable[tuple[str, bytes]]) -> Iterator[list[tuple[str, bytes]]]:
+    """Blocks of small files, as many at a time as make one of BLOCK_BYTES: a call of Arrow's parser takes as long as a hundred lines. Each
+    but the last ends with a newline: what follows one without it is apart."""
+    found: list[tuple[str, bytes]] = []
+    size = 0
+    for url, block in blocks:
+        if found and (size + len(block) > BLOCK_BYTES or not found[-1][1].endswith(b"\n")):
+            yield found
+            found, size = [], 0
+        found.append((url, block))
+        size += len(block)
+    if found:
+        yield found
+
+
+def lines_in(block: bytes) -> int:
+    return block.count(b"\n") + (not block.endswith(b"\n"))
 
 
 def fields_of(block: bytes, fields: pa.Schema) -> pa.Table | None:

@@ -8,7 +8,7 @@ that is not plain it says so (NeedsSparkError), nothing is written, and Spark re
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_jobs.errors import NeedsSparkError
-from spark_jobs.log.arrow_lines import ARROW_TYPES, Piece, fields_of, pieces_of, whole_lines
+from spark_jobs.log.arrow_lines import ARROW_TYPES, fields_of, gathered, lines_in, pieces_of, whole_lines
 from spark_jobs.log.parse import MAX_COUNT, MAX_SEQ, hours_of
 from spark_jobs.log.read import CODECS, COMPACTED
 from spark_jobs.log.sequence import Counts, FileCount, GatewayCount, Stretch
@@ -67,26 +67,22 @@ class PlainDay(NamedTuple):
 
 
 def plain_day(files: Sequence[LogFile], day: Day) -> PlainDay:
-    """The lines of local files. Raises NeedsSparkError."""
+    """The lines of local files, many small ones at a time. Raises NeedsSparkError."""
     if any(file.form == COMPACTED for file in files):
         raise NeedsSparkError("compacted files")
     parts, by_file, elsewhere = [], Counter[str](), Counter[tuple[str, str]]()
-    for piece in pieces_of(files, CODECS):
-        for table in _tables(piece):
-            good = _of_day(table, day, piece.url, elsewhere)
-            by_file[piece.url] += len(table)
-            parts.append(good)
+    blocks = ((piece.url, block) for piece in pieces_of(files, CODECS) for block in whole_lines(piece))
+    for together in gathered(blocks):
+        table = fields_of(b"".join(block for _, block in together), FIELDS)
+        if table is None:
+            raise NeedsSparkError(f"lines that are not plain in {together[0][0]}")
+        files_of_lines = [(url, lines_in(block)) for url, block in together]
+        for url, lines in files_of_lines:
+            by_file[url] += lines
+        parts.append(_of_day(_coded(table), day, files_of_lines, elsewhere))
     rows = pa.concat_tables([*parts, _coded(FIELDS.empty_table())]).unify_dictionaries().combine_chunks()
     counted = {url: FileCount(lines, 0, elsewhere[url, "stray"], elsewhere[url, "another day"]) for url, lines in by_file.items()}
     return PlainDay(rows, Counts(counted, *_gateways(rows, day)))
-
-
-def _tables(piece: Piece) -> Iterator[pa.Table]:
-    for block in whole_lines(piece):
-        table = fields_of(block, FIELDS)
-        if table is None:
-            raise NeedsSparkError(f"lines that are not plain in {piece.path}")
-        yield _coded(table)
 
 
 def _coded(table: pa.Table) -> pa.Table:
@@ -95,8 +91,9 @@ def _coded(table: pa.Table) -> pa.Table:
     return table
 
 
-def _of_day(table: pa.Table, day: Day, url: str, elsewhere: Counter[tuple[str, str]]) -> pa.Table:
-    """The lines of the day; the others are counted. Raises NeedsSparkError for one that `parse.checked` might find at fault."""
+def _of_day(table: pa.Table, day: Day, files: Sequence[tuple[str, int]], elsewhere: Counter[tuple[str, str]]) -> pa.Table:
+    """The lines of the day; the others are counted. `files`: of which file how many lines are, in their order. Raises NeedsSparkError for
+    one that `parse.checked` might find at fault."""
     bare = ("v", "ts", "gateway", "boot", "seq")
     demand = table.filter(pc.invert(pc.fill_null(table["heartbeat"], False)))
     whole = all(table[name].null_count == 0 for name in bare)
@@ -107,9 +104,13 @@ def _of_day(table: pa.Table, day: Day, url: str, elsewhere: Counter[tuple[str, s
     ts = table["ts"].to_numpy()
     first, last = hours_of(day.start, day.end)
     stray, own = (ts < first) | (ts >= last), (ts >= day.start) & (ts < day.end)
-    elsewhere[url, "stray"] += int(stray.sum())
-    elsewhere[url, "another day"] += int((~stray & ~own).sum())
-    return table if own.all() else table.filter(pa.array(own))
+    if own.all():
+        return table
+    place = np.repeat(np.arange(len(files)), [lines for _, lines in files])
+    for fault, lines_at in (("stray", stray), ("another day", ~stray & ~own)):
+        for at in place[lines_at].tolist():
+            elsewhere[files[at][0], fault] += 1
+    return table.filter(pa.array(own))
 
 
 def _within(column: pa.ChunkedArray, least: int, most: int) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.sizing import GB, conf_options, lines_bytes, machine_memory, memory_option, sizing
+from spark_jobs.sizing import GB, conf_options, lines_bytes, machine_memory, memory_option, plain_bytes, sizing
 
 MB = 2**20
 
@@ -30,6 +30,10 @@ def test_heap_and_partitions_grow_with_the_log_up_to_their_bounds() -> None:
 def test_a_small_machine_keeps_half_of_its_memory() -> None:
     assert sizing(20 * GB, 3 * GB, 2).heap == 1.5 * GB
     assert sizing(20 * GB, GB // 2, 1).heap == GB // 2
+
+
+def test_a_day_is_read_without_spark_where_twice_its_size_is_half_of_the_memory() -> None:
+    assert [plain_bytes(memory) for memory in (GB, 2 * GB, 64 * GB)] == [GB // 4, GB // 2, 512 << 20]
 
 
 def test_compressed_files_count_as_the_lines_in_them() -> None:

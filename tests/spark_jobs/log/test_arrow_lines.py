@@ -115,6 +115,32 @@ def test_a_file_that_a_gateway_closes_before_it_is_read_is_read(tmp_path: Path) 
     assert list(whole_lines(piece)) == [line()]
 
 
+def test_small_files_are_parsed_many_at_a_time_and_lines_keep_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    contents = {f"f{at:03}": line(seq=at) + b"\n" + line(seq=at + 1) + b"\n" * (at % 7 > 0) for at in range(100)}
+    contents["f050"] = b"torn\n"
+    pieces = []
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+        pieces.append(Piece(str(tmp_path / name), name, None, 0, len(content)))
+    parsed: list[bytes] = []
+
+    def recorded(block: bytes, fields: pa.Schema) -> pa.Table | None:
+        parsed.append(block)
+        return fields_of(block, fields)
+
+    monkeypatch.setattr(arrow_lines, "fields_of", recorded)
+    asked = pa.RecordBatch.from_arrays([pa.array([0])], ["id"])
+    seq = pa.schema([("seq", pa.int64())])
+    rows = pa.Table.from_batches(list(arrow_lines.Parse([pieces], seq)(iter([asked]))))
+    expected = [
+        ("f050", "torn", None) if name == "f050" else (name, None, int(name[1:]) + at)
+        for name in contents
+        for at in range(1 + (name != "f050"))
+    ]
+    assert sorted(zip(*(rows[name].to_pylist() for name in ("file", "line", "seq")), strict=True)) == sorted(expected)
+    assert len(parsed) == 16 + 8, "a file whose last line has no end closes a group; those beside the odd one are parsed alone"
+
+
 def test_tasks_have_about_as_many_bytes_and_all_pieces_once(tmp_path: Path) -> None:
     pieces = [Piece(f"f{at}", "", None, 0, at * 1000_000) for at in range(1, 101)]
     tasks = dealt(pieces, 2)
