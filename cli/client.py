@@ -30,7 +30,7 @@ CODES: Final = {
 }
 _PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
 MAX_ANSWER_BYTES: Final = 64 << 20  # bytes; one answer: a page of a list, the metrics of 10,000 topics; a guess
-MAX_QUOTAS_BYTES: Final = 512 << 20  # bytes; the same of quotas, whose snapshot may have 256 MiB
+MAX_QUOTAS_BYTES: Final = 512 << 20  # bytes; the same of quotas; a guess: a publication has 16 MiB at most
 MAX_EVENT_BYTES: Final = 1 << 20  # bytes; one line of a stream; a guess
 WHOLE: Final = 12  # times the patience for a read: the time for a whole answer, two minutes by default; a guess
 STREAM_SILENCE_S: Final = 40.0  # seconds; a stream without a byte is dead: the gateway sends a comment every 15 s

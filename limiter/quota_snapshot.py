@@ -8,19 +8,21 @@ This module and `limiter.protocols` are all that `spark_jobs` and the gateway sh
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import hashlib
 import itertools
 import json
 import math
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 from limiter.protocols import PROTOCOL_NAMES
 
 VERSION: Final = 1
-MAX_SNAPSHOT_BYTES: Final = 256 * 2**20  # bytes; a snapshot; 1,000,000 quotas with their evidence are about 250 MB
+MAX_SNAPSHOT_BYTES: Final = 2**30  # bytes; a snapshot; 200,000 quotas with all their evidence are 0.9 GB
 MAX_PUBLISHED_BYTES: Final = 16 * 2**20  # bytes; what a gateway takes of one publication; 10,000 quotas in short form are about 10 MB
 MAX_PER_SECOND: Final = 10**15  # tokens; a rate; as limiter.limits
 REQUIRED: Final = ("version", "computed_at", "code", "quotas")
@@ -113,13 +115,42 @@ def dump(snapshot: Snapshot) -> bytes:
 
     Raises SnapshotError where a value is not representable (NaN in the evidence, a negative rate).
     """
-    document = snapshot.to_json()
-    read_snapshot(document)  # never write a snapshot that could not be read again
+    return b"".join(dumped(dataclasses.replace(snapshot, quotas=()), snapshot.quotas))
+
+
+def dumped(frame: Snapshot, quotas: Iterable[Quota]) -> Iterator[bytes]:
+    """The same in parts: the snapshot without quotas up to where they begin, each quota, and the end. `quotas` are in order; they need not
+    be all there at a time. Raises SnapshotError as `dump`."""
+    document = frame.to_json()
+    read_snapshot(document)
+    whole_frame = _canonical(document, "")
+    assert whole_frame.endswith(END), "the names that follow quotas"
+    yield whole_frame.removesuffix(END)
+    before = ("", "")
+    for at, quota in enumerate(quotas):
+        key = (quota.protocol, quota.topic)
+        if key == before:
+            raise SnapshotError("quotas", f"{quota.protocol} topic {quota.topic!r} has two quotas; keep one")
+        before = key
+        entry, path = quota.to_json(), f"quotas[{at}]"
+        read_quota(entry, path)  # never write what could not be read again
+        try:
+            _check_finite(entry)
+        except ArithmeticError:
+            raise SnapshotError(*_no_number(entry, path)) from None
+        yield (b"," if at else b"") + _canonical(entry, path)
+    yield END + b"\n"
+
+
+END: Final = f'],"version":{VERSION}}}'.encode()
+
+
+def _canonical(document: JSON, path: str) -> bytes:
     text = json.dumps(normal(document), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     try:
-        return text.encode() + b"\n"
+        return text.encode()
     except UnicodeEncodeError:
-        check_texts(document, "")
+        check_texts(document, path)
         raise
 
 

@@ -9,10 +9,11 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import metadata
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from limiter.quota_snapshot import Snapshot, SnapshotError, dump, load
+from limiter.quota_snapshot import Snapshot, SnapshotError, dumped, load
 from spark_jobs.days import Day, yesterday
 from spark_jobs.errors import EarlyEndError, EnvironmentFaultError, InsufficientInputError, NeedsSparkError
 from spark_jobs.log.exclusions import Exclusion
@@ -185,8 +186,13 @@ def _night(spark: SparkSession | None, places: Places, asked: Asked, before: Sna
         places.log, storage_for(places.log, spark), state, date, asked.parameters, before, asked.computed_at, code_version(),
         asked.allow_partial, asked.exclusions, pins or (),
     )  # fmt: skip
-    snapshot, day = compute_quotas(spark, job)
-    data = dump(snapshot)
+    snapshot, quotas, day = compute_quotas(spark, job)
+    buffer, parts = BytesIO(), 0
+    for part in dumped(snapshot, quotas):
+        buffer.write(part)
+        parts += 1
+    data = buffer.getvalue()
+    del quotas, buffer
     storage_for(places.output, spark).write(places.output, data)
     said = snapshot.night.get("remarks")
     for sentence in said if isinstance(said, list) else []:
@@ -194,7 +200,7 @@ def _night(spark: SparkSession | None, places: Places, asked: Asked, before: Sna
     return (
         f"{date}: {day.rows} lines in {len(day.inputs)} files, {day.corrupt} corrupt, {day.stray} of another day, {day.duplicates} twice, "
         f"{day.missing_lines} missing, "
-        f"{day.observed_seconds} of {day.end - day.start} seconds observed; {len(snapshot.quotas)} quotas{_lists(snapshot)}; "
+        f"{day.observed_seconds} of {day.end - day.start} seconds observed; {parts - 2} quotas{_lists(snapshot)}; "
         f"wrote {places.output.shown} (sha256 {hashlib.sha256(data).hexdigest()})"
     )
 

@@ -24,12 +24,14 @@ from spark_jobs.log.counted import mark_counted
 from spark_jobs.log.exclusions import Exclusion
 from spark_jobs.method.outcomes import OUTCOMES
 from spark_jobs.method.pins import Pin
-from spark_jobs.method.remember import keys_of
-from spark_jobs.night import Night, compute_night
+from spark_jobs.method.quotas import Quotas
+from spark_jobs.method.remember import COLUMNS
+from spark_jobs.night import TODAY, Night, Result, compute_night, keys_and_refused_days
 from spark_jobs.parameters import Parameters
 from spark_jobs.schemas import OUTCOMES as OUTCOMES_SCHEMA
 from spark_jobs.schemas import TOPICS as TOPICS_SCHEMA
 from spark_jobs.state.manifest import Manifest
+from spark_jobs.state.remembered import Remembered
 from spark_jobs.state.state import State
 from spark_jobs.state.tables import read_arrow, write_arrow
 from spark_jobs.state.topic_day import TOPICS
@@ -39,6 +41,7 @@ from spark_jobs.storage.storage import Storage
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+FAMILIES = 9  # rows of outcomes of a topic and dimension (`outcomes.contenders`)
 HISTORY_DAYS = 28  # days of outcomes that the evidence and the guard look back on
 
 
@@ -59,8 +62,8 @@ class Job:
     pins: Sequence[Pin] = ()
 
 
-def compute_quotas(spark: SparkSession | None, job: Job) -> tuple[Snapshot, Manifest]:
-    """The snapshot of the night after `job.date`, and the published manifest of that day.
+def compute_quotas(spark: SparkSession | None, job: Job) -> tuple[Snapshot, Quotas, Manifest]:
+    """The snapshot of the night after `job.date` without its quotas, these, and the published manifest of that day.
 
     Raises InsufficientInputError and EarlyEndError; then nothing but the corrupt lines was written. `spark` and NeedsSparkError: as
     `day.learn_day`.
@@ -73,30 +76,44 @@ def compute_quotas(spark: SparkSession | None, job: Job) -> tuple[Snapshot, Mani
     )  # fmt: skip
     before = state.manifest_or_none(day.date)
     manifest = learn_day(spark, task)
-    earlier = [each for each in state.before(day.date, parameters.remember_days - 1) if each.zone == day.zone]
-    days = [*earlier, manifest]
-    topics = _topics(spark, [state.data(each) for each in days])
-    outcomes = _outcomes(spark, [state.data(each) for each in earlier[-HISTORY_DAYS:] if each.fleet])
-    previous, later = job.previous, False
-    if previous is not None and previous.date is not None and previous.date >= day.date:
-        if before is not None and before.fleet:
-            previous = _without_rates_of_tonight(spark, job, previous, before)
-        else:
-            later = True  # what was in force on the day is not known
-    today = read_arrow(spark, "topics", TOPICS, TOPICS_SCHEMA, [state.data(manifest)])
-    result = compute_night(
-        Night(
-            day, days, topics, today, outcomes, parameters, previous, job.computed_at, job.code, job.pins,
-            left_out(topics, days, job.exclusions), job.previous.sha256() if job.previous is not None else None, later,
-        )
-    )  # fmt: skip
+    result = quotas_after(spark, job, manifest, before)
     write_arrow(spark, result.outcomes, "outcomes", OUTCOMES_SCHEMA, state.data(manifest))
     published = replace(manifest, fleet=result.fleet)
     state.publish(published)
     warning = mark_counted(job.log, day.date, published.start, _read_until(published))
     if warning:
         print(f"sluice: {warning}", file=sys.stderr)
-    return result.snapshot, published
+    return result.frame, result.quotas, published
+
+
+def quotas_after(spark: SparkSession | None, job: Job, manifest: Manifest, before: Manifest | None) -> Result:
+    """What follows from the day of `manifest`, whose rows are there, and the states of earlier days. `before`: the day's earlier manifest,
+    where it is computed again."""
+    parameters, state = job.parameters, job.state
+    day = Day(job.date, parameters.time_zone)
+    earlier = [each for each in state.before(day.date, parameters.remember_days - 1) if each.zone == day.zone]
+    days = [*earlier, manifest]
+    today = _remembered(spark, state, "topics", [manifest], 0, () if state.root.is_local else TODAY)  # a query elsewhere takes seconds
+    rows = _rows_of(today)
+    if state.root.is_local and earlier:  # a silent day says nothing of the others
+        rows = max(rows, _rows_of(_remembered(spark, state, "topics", earlier[-1:], 0)))
+    topics = _remembered(spark, state, "topics", days, rows, [*COLUMNS, "refused_hours"])
+    outcomes = _remembered(
+        spark, state, "outcomes", [each for each in earlier[-HISTORY_DAYS:] if each.fleet], FAMILIES * rows, OUTCOMES.names
+    )
+    previous, later = job.previous, False
+    if previous is not None and previous.date is not None and previous.date >= day.date:
+        if before is not None and before.fleet:
+            previous = _without_rates_of_tonight(spark, job, previous, before)
+        else:
+            later = True  # what was in force on the day is not known
+    incidents = left_out(topics, days, job.exclusions) if job.exclusions else {}
+    sha256 = job.previous.sha256() if job.previous is not None else None
+    return compute_night(
+        Night(
+            day, days, topics, today, outcomes, parameters, previous, job.computed_at, job.code, job.pins, incidents, sha256, later,
+        )
+    )  # fmt: skip
 
 
 def _read_until(day: Manifest) -> int:
@@ -106,13 +123,21 @@ def _read_until(day: Manifest) -> int:
     return max((int(each["last"]) + 1 for each in day.gateways.values()), default=day.start)
 
 
-def _topics(spark: SparkSession | None, folders: list[Location]) -> pa.Table:
-    """The rows of the remembered days without their loss surfaces, which are nine tenths of the bytes."""
-    schema = pa.schema([each for each in TOPICS if each.name not in {"losses", "first_step"}])
-    return read_arrow(spark, "topics", schema, TOPICS_SCHEMA, folders).sort_by(_ORDER)
+def _remembered(
+    spark: SparkSession | None, state: State, table: str, days: Sequence[Manifest], rows_a_day: int, kept: Sequence[str] = ()
+) -> Remembered:
+    """A table of these days, without the loss surfaces where it is not asked for them: they are nine tenths of the bytes."""
+    folders = {each.date: state.data(each) for each in days}
+    schema, of_spark = (TOPICS, TOPICS_SCHEMA) if table == "topics" else (OUTCOMES, OUTCOMES_SCHEMA)
+
+    def read(dates: Sequence[str], names: Sequence[str]) -> pa.Table:
+        return read_arrow(spark, table, pa.schema([schema.field(name) for name in names]), of_spark, [folders[date] for date in dates])
+
+    return Remembered(read, list(folders), rows_a_day, kept)
 
 
-_ORDER = [("day", "ascending"), ("protocol", "ascending"), ("topic", "ascending"), ("dimension", "ascending")]
+def _rows_of(today: Remembered) -> int:
+    return sum(len(each) for each in today.tables(["dimension"]))
 
 
 def _outcomes(spark: SparkSession | None, folders: list[Location]) -> pa.Table:
@@ -145,10 +170,10 @@ def rates_of_the_day(previous: Snapshot, outcomes: pa.Table) -> Snapshot:
     return replace(previous, quotas=tuple(quotas))
 
 
-def left_out(topics: pa.Table, days: Sequence[Manifest], exclusions: Sequence[Exclusion]) -> dict[str, NDArray[np.bool_]]:
+def left_out(topics: Remembered, days: Sequence[Manifest], exclusions: Sequence[Exclusion]) -> dict[str, NDArray[np.bool_]]:
     """Which topics learn nothing from which earlier day: an incident that its state was computed with is lost as a whole day of the topic.
     The newest day was read without the incident's seconds, and so were days whose manifest names it."""
-    keys = keys_of(topics)
+    keys, _ = keys_and_refused_days(topics)
     found: dict[str, NDArray[np.bool_]] = {}
     for each in exclusions:
         fits = np.array([each.matches(topic) for _, topic in keys], np.bool_)

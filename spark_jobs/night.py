@@ -9,9 +9,11 @@ same bytes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from functools import cached_property
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -27,19 +29,20 @@ from spark_jobs.method import guard, missing, scale
 from spark_jobs.method.decide import decide, floors, largest_of
 from spark_jobs.method.history import History
 from spark_jobs.method.memory import Floats, Ints, Memory
-from spark_jobs.method.outcomes import PUBLISHED, contenders, outcomes
+from spark_jobs.method.outcomes import OUTCOMES, PUBLISHED, contenders, outcomes
 from spark_jobs.method.peakiness import shape
 from spark_jobs.method.pins import Pin, pinned_rates, remarks
 from spark_jobs.method.promise import promise
-from spark_jobs.method.quotas import Told, kept, quotas_of
-from spark_jobs.method.remember import keys_of, only_refused, remember
+from spark_jobs.method.quotas import Facts, Quotas, Told, kept
+from spark_jobs.method.remember import COLUMNS, Remembering, keys_of, only_refused, with_something_passed
 from spark_jobs.parameters import Parameters
-from spark_jobs.state.loss_surface import BURSTS_S, Surface, Surfaces
+from spark_jobs.state.loss_surface import BURSTS_S, Surfaces
 from spark_jobs.state.manifest import Manifest
+from spark_jobs.state.remembered import Key, Places, Remembered
 
 DIMENSIONS: Final = ("messages", "bytes")
 HOURS: Final = 24
-NOTHING: Final = Surface(0, np.zeros((0, len(BURSTS_S)), np.float32), 0.0)
+TODAY: Final = ("protocol", "topic", "dimension", "passed", "refused", "first_step", "total", "losses")  # columns
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,9 @@ class Night:
 
     day: Day
     days: Sequence[Manifest]  # the remembered days, oldest first; the computed one is the last
-    topics: pa.Table  # their rows, without `losses`
-    today: pa.Table  # the rows of the computed day, with `losses`
-    outcomes: pa.Table  # of earlier days
+    topics: Remembered  # their rows, without `losses`
+    today: Remembered  # the rows of the computed day, with `losses`
+    outcomes: Remembered  # of earlier days
     parameters: Parameters
     previous: Snapshot | None  # what is live
     computed_at: str
@@ -63,65 +66,82 @@ class Night:
 
 @dataclass(frozen=True)
 class Result:
-    snapshot: Snapshot
+    frame: Snapshot  # without its quotas
+    quotas: Quotas
     fleet: dict[str, Any]  # for the day's manifest
     outcomes: pa.Table  # for the day's state
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        return replace(self.frame, quotas=tuple(self.quotas))
 
 
 def compute_night(night: Night) -> Result:
     """The quotas of the night after `night.day`, and what the day said about those of the night before."""
-    keys = keys_of(night.topics)
-    shut = only_refused(night.topics)
-    refused_days = days_by_topic(night.topics.filter(pa.array(shut)), keys)
-    hours_refused = {dimension: refused_hours(night.topics, dimension, night.day.before(6).date) for dimension in DIMENSIONS}
-    night = replace(
-        night, topics=night.topics.filter(pa.array(~shut)), today=night.today.filter(pa.array(~only_refused(night.today)))
-    )  # fmt: skip
-    told: dict[str, Told] = {}
+    keys, refused_days = keys_and_refused_days(night.topics)
+    told: dict[str, Facts] = {}
     fleet: dict[str, Any] = {}
     promised: dict[str, JSON] = {}
     tables: list[pa.Table] = []
-    for dimension in DIMENSIONS:
-        memory = remember(
-            night.topics, {each.date: each.observed_seconds for each in night.days}, dimension, keys,
-            scale=missing.factors(night.topics, night.days, dimension, keys), left_out=night.left_out,
-        )  # fmt: skip
-        live = in_force(night.previous, dimension, keys)
-        then = in_force(None, dimension, keys) if night.previous_is_later else live
-        judged, rows = judge_night_before(night, dimension, memory, then)
+    for dimension in DIMENSIONS:  # one after the other: the days of one are a gigabyte at 200,000 topics
+        fleet[dimension], told[dimension], rows = of_dimension(night, dimension, keys, refused_days)
         tables.append(rows)
         history = [each.fleet[dimension] for each in night.days[:-1] if dimension in each.fleet]
-        before = history[-1]["k"] if history else None
-        k = scale.k_of_night([*map(_judged, history), _judged(judged)], night.parameters.target, before)
-        evidence = [guard.Evidence(each.get("rules", {}), each.get("topics", 1.0)) for each in [*history, judged]]
-        family = guard.choose(evidence)
-        fleet[dimension] = {**judged, "k": k, "family": family, "evidence": round(guard.weight_of(evidence), 1)}
-        promised[dimension] = _promised([*history, judged])
-        past = History(pa.concat_tables([night.outcomes, rows]), dimension, keys, night.day.date)
-        week_ago = past.rates_on(night.day.before(6).date)  # six days before the newest one is a week before the day to come
-        pinned, elsewhere = fixed_rates(night, dimension, keys)
-        decided = decide(
-            memory, dimension, k, family, live[0], week_ago, night.parameters, pinned=pinned, elsewhere=elsewhere, live_bursts=live[1],
-        )  # fmt: skip
-        told[dimension] = Told(memory, decided, past, k, family, week_ago, refused_days, hours_refused[dimension])
+        promised[dimension] = _promised([*history, fleet[dimension]])
     shares = missing.gateway_shares(night.topics, night.days[-1].date, keys)
-    quotas, lists = quotas_of(keys, told, night.pins, night.previous, night.day.date, night.parameters, shares)
-    snapshot = Snapshot(
+    quotas = Quotas(keys, told, night.pins, night.previous, night.day.date, night.parameters, shares)
+    frame = Snapshot(
         computed_at=night.computed_at,
         code=night.code,
         inputs=tuple(dict(each) for each in night.days[-1].inputs),
         parameters=dict(night.parameters.as_dict()),
-        quotas=tuple(quotas),
         date=night.day.date,
-        night={**_about(night, fleet, lists), "promise_ppm": promised},
+        night={**_about(night, fleet, quotas.lists()), "promise_ppm": promised},
     )
-    return Result(snapshot, fleet, pa.concat_tables(tables))
+    return Result(frame, quotas, fleet, pa.concat_tables(tables))
 
 
-def judge_night_before(night: Night, dimension: str, memory: Memory, live: tuple[Floats, Floats]) -> tuple[dict[str, Any], pa.Table]:
-    """The new day against quotas made from the days before it: counts for the day's manifest, and rows of OUTCOMES."""
+def of_dimension(night: Night, dimension: str, keys: Sequence[Key], refused_days: Ints) -> tuple[dict[str, Any], Facts, pa.Table]:
+    """One dimension of the night: what the day's manifest gets, the quotas with their evidence, and rows of OUTCOMES."""
+    (today,) = night.today.tables(TODAY)
+    surfaces = surfaces_of(with_something_passed(today), dimension, keys)
+    del today
+    memory = remembered(night, dimension, keys)
+    live = in_force(night.previous, dimension, keys)
+    then = in_force(None, dimension, keys) if night.previous_is_later else live
+    judged, rows = judge_night_before(night, dimension, memory, then, surfaces)
+    history = [each.fleet[dimension] for each in night.days[:-1] if dimension in each.fleet]
+    before = history[-1]["k"] if history else None
+    k = scale.k_of_night([*map(_judged, history), _judged(judged)], night.parameters.target, before)
+    evidence = [guard.Evidence(each.get("rules", {}), each.get("topics", 1.0)) for each in [*history, judged]]
+    family = guard.choose(evidence)
+    past = History(chain(night.outcomes.tables(OUTCOMES.names), [rows]), dimension, keys, night.day.date)
+    week_ago = past.rates_on(night.day.before(6).date)  # six days before the newest one is a week before the day to come
+    pinned, elsewhere = fixed_rates(night, dimension, keys)
+    decided = decide(
+        memory, dimension, k, family, live[0], week_ago, night.parameters, pinned=pinned, elsewhere=elsewhere, live_bursts=live[1],
+    )  # fmt: skip
+    told = Told(memory, decided, past, k, family, week_ago, refused_days, refused_hours(night.topics, dimension, night.day, keys))
+    fleet = {**judged, "k": k, "family": family, "evidence": round(guard.weight_of(evidence), 1)}
+    return fleet, Facts(dimension, told), rows
+
+
+def remembered(night: Night, dimension: str, keys: Sequence[Key]) -> Memory:
+    """What is remembered of the topics. Days on which one was only refused teach nothing."""
+    found = Remembering(
+        {each.date: each.observed_seconds for each in night.days}, dimension, keys,
+        scale=missing.factors(night.topics, night.days, dimension, keys), left_out=night.left_out,
+    )  # fmt: skip
+    for rows in night.topics.tables(COLUMNS):
+        found.add(with_something_passed(rows))
+    return found.memory()
+
+
+def judge_night_before(
+    night: Night, dimension: str, memory: Memory, live: tuple[Floats, Floats], surfaces: Surfaces
+) -> tuple[dict[str, Any], pa.Table]:
+    """The new day, by its `surfaces`, against quotas made from the days before it: counts for the day's manifest, and rows of OUTCOMES."""
     earlier = memory.until(memory.days - 1)
-    surfaces = surfaces_of(night.today, dimension, memory.keys)
     need = memory.need[:, -1]
     if earlier.days:
         found, largest = shape(earlier, night.parameters.half_life_days), largest_of(earlier)
@@ -150,17 +170,23 @@ def judge_night_before(night: Night, dimension: str, memory: Memory, live: tuple
     return facts, table
 
 
-def surfaces_of(today: pa.Table, dimension: str, keys: Sequence[tuple[str, str]]) -> Surfaces:
+def surfaces_of(today: pa.Table, dimension: str, keys: Sequence[Key]) -> Surfaces:
     """The loss surfaces of the day, in the order of `keys`; a topic without demand loses nothing."""
     rows = today.filter(pc.equal(today["dimension"], dimension))
     lists = rows["losses"].combine_chunks()
-    bounds, losses = lists.offsets.to_numpy(), lists.values.to_numpy(zero_copy_only=False)
-    columns = [rows[name].to_pylist() for name in ("protocol", "topic", "first_step", "total")]
-    found = {
-        (protocol, topic): Surface(first, losses[start:end].reshape(-1, len(BURSTS_S)), float(total))
-        for protocol, topic, first, total, (start, end) in zip(*columns, pairwise(bounds), strict=True)
-    }
-    return Surfaces([found.get(key, NOTHING) for key in keys])
+    bounds = lists.offsets.to_numpy() // len(BURSTS_S)
+    at = Places(keys).of(rows)
+    known = at >= 0
+
+    def placed(values: NDArray[Any]) -> NDArray[Any]:
+        found = np.zeros(len(keys), values.dtype)
+        found[at[known]] = values[known]
+        return found
+
+    starts, counts = bounds[:-1].astype(np.int64), np.diff(bounds).astype(np.int64)
+    first, total = rows["first_step"].to_numpy(), rows["total"].to_numpy().astype(np.float64)
+    losses = lists.values.to_numpy(zero_copy_only=False)
+    return Surfaces.of_arrays(placed(first), placed(counts), placed(starts), placed(total), losses)
 
 
 def fixed_rates(night: Night, dimension: str, keys: Sequence[tuple[str, str]]) -> tuple[Floats, float]:
@@ -174,24 +200,26 @@ def fixed_rates(night: Night, dimension: str, keys: Sequence[tuple[str, str]]) -
     return own, sum(pins.values()) + sum(pair[0] for pair in pairs if pair is not None)
 
 
-def days_by_topic(rows: pa.Table, keys: Sequence[tuple[str, str]]) -> Ints:
-    """How many days each topic has among `rows` of the daily states."""
-    found = dict.fromkeys(keys, 0)
-    own = rows.filter(pc.equal(rows["dimension"], "messages"))
-    for key in zip(own["protocol"].to_pylist(), own["topic"].to_pylist(), strict=True):
-        found[key] += 1
-    return np.array([found[key] for key in keys], np.int64)
+def keys_and_refused_days(topics: Remembered) -> tuple[tuple[Key, ...], Ints]:
+    """The topics, in order, and on how many days each was only refused."""
+    known = pa.table({"protocol": pa.array([], pa.string()), "topic": pa.array([], pa.string())})
+    days: Counter[Key] = Counter()
+    for rows in topics.tables(("protocol", "topic", "dimension", "passed", "refused")):
+        known = pa.concat_tables([known, rows.select(["protocol", "topic"])]).group_by(["protocol", "topic"]).aggregate([])
+        own = rows.filter(pc.and_(pc.equal(rows["dimension"], "messages"), pa.array(only_refused(rows))))
+        days.update(zip(own["protocol"].to_pylist(), own["topic"].to_pylist(), strict=True))
+    keys = keys_of(known)
+    return keys, np.array([days[key] for key in keys], np.int64)
 
 
-def refused_hours(rows: pa.Table, dimension: str, first: str) -> dict[tuple[str, str], list[int]]:
-    """What was refused of each topic in each hour of the day, from the day `first` on; topics that nothing was refused of are left out."""
-    found: dict[tuple[str, str], list[int]] = {}
-    own = rows.filter(pc.and_(pc.equal(rows["dimension"], dimension), pc.greater_equal(rows["day"], first)))
-    own = own.filter(pc.is_valid(own["refused_hours"]))
-    for protocol, topic, hours in zip(*(own[name].to_pylist() for name in ("protocol", "topic", "refused_hours")), strict=True):
-        sums = found.setdefault((protocol, topic), [0] * HOURS)
-        for hour, count in enumerate(hours):
-            sums[min(hour, HOURS - 1)] += count  # a day of 25 hours has its last one twice
+def refused_hours(topics: Remembered, dimension: str, day: Day, keys: Sequence[Key]) -> Ints:
+    """What was refused of each topic in each hour of the day, over the seven days up to `day`."""
+    found, known = np.zeros((len(keys), HOURS), np.int64), Places(keys)
+    for rows in topics.tables(("day", "protocol", "topic", "dimension", "refused_hours"), {day.before(ago).date for ago in range(7)}):
+        own = rows.filter(pc.and_(pc.equal(rows["dimension"], dimension), pc.is_valid(rows["refused_hours"])))
+        for at, hours in zip(known.of(own).tolist(), own["refused_hours"].to_pylist(), strict=True):
+            for hour, count in enumerate(hours):
+                found[at, min(hour, HOURS - 1)] += count  # a day of 25 hours has its last one twice
     return found
 
 

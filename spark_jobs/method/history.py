@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from math import isnan
 from typing import Any, Final
 
 import numpy as np
@@ -11,8 +12,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_jobs.method.memory import Floats, Memory
+from spark_jobs.method.missing import calendar_back
 from spark_jobs.method.outcomes import ORACLE, PUBLISHED
 from spark_jobs.method.remember import calendar
+from spark_jobs.state.remembered import Places, places
 
 SHOWN: Final = ("yesterday_max", ORACLE, "half", "double")
 SERIES_DAYS: Final = 28
@@ -21,30 +24,33 @@ SERIES_DAYS: Final = 28
 class History:
     """The outcomes of one dimension as arrays (topics x days), by family; NaN where there was no rate."""
 
-    def __init__(self, table: pa.Table, dimension: str, keys: Sequence[tuple[str, str]], last: str) -> None:
-        self.days = calendar(min(pc.min(table["day"]).as_py() or last, last), last)[-SERIES_DAYS:]
-        own = table.filter(pc.and_(pc.equal(table["dimension"], dimension), pc.greater_equal(table["day"], self.days[0])))
-        known = pa.array([f"{protocol}\0{topic}" for protocol, topic in keys], pa.string())
-        row = _places(pc.binary_join_element_wise(own["protocol"], own["topic"], "\0"), known)
-        column = _places(own["day"], pa.array(self.days, pa.string()))
-        family = own["family"].to_numpy()
-        self._shape = (len(keys), len(self.days))
-        self._own = {name: own[name].to_numpy().astype(np.float64) for name in ("rate", "offered", "refused", "reserved")}
-        self._rows = {name: np.flatnonzero((family == name) & (row >= 0)) for name in set(family.tolist())}
-        self._row, self._column = row, column
+    def __init__(self, tables: Iterable[pa.Table], dimension: str, keys: Sequence[tuple[str, str]], last: str) -> None:
+        """`tables`: rows of OUTCOMES, each with whole days."""
+        days = calendar_back(last, SERIES_DAYS)
+        known, first = Places(keys), last
+        self._arrays = {(PUBLISHED, what): np.full((len(keys), len(days)), np.nan) for what in ("rate", "offered", "refused", "reserved")}
+        self._arrays |= {(name, what): np.full((len(keys), len(days)), np.nan) for name in SHOWN for what in ("refused", "reserved")}
+        for table in tables:
+            first = min(pc.min(table["day"]).as_py() or last, first)
+            own = table.filter(pc.and_(pc.equal(table["dimension"], dimension), pc.greater_equal(table["day"], days[0])))
+            row, column = known.of(own), places(own["day"], pa.array(days, pa.string()))
+            for name in (PUBLISHED, *SHOWN):
+                at = np.flatnonzero(pc.equal(own["family"], name).to_numpy() & (row >= 0) & (column >= 0))
+                for (family, what), filled in self._arrays.items():
+                    if family == name:
+                        filled[row[at], column[at]] = own[what].to_numpy()[at]
+        self.days = days[-len(calendar(first, last)) :]
 
     def of(self, family: str, what: str) -> Floats:
-        """`what`: rate, offered, refused or reserved."""
-        found = np.full(self._shape, np.nan)
-        at = self._rows.get(family, np.zeros(0, np.int64))
-        found[self._row[at], self._column[at]] = self._own[what][at]
-        return found
+        """`what`: refused or reserved; of what was published also rate and offered."""
+        return self._arrays[family, what][:, -len(self.days) :]
 
     def rates_on(self, day: str) -> Floats:
         """What was in force on `day`; NaN without a quota."""
-        return self.of(PUBLISHED, "rate")[:, self.days.index(day)] if day in self.days else np.full(self._shape[0], np.nan)
+        rates = self.of(PUBLISHED, "rate")
+        return rates[:, self.days.index(day)].copy() if day in self.days else np.full(len(rates), np.nan)
 
-    def nights(self, count: int) -> list[dict[str, Any]]:
+    def nights(self, count: int) -> Told:
         """Per topic: what the published quotas of the last `count` nights refused and reserved, and the others on the same nights."""
         recent = slice(-count, None)
         published = {what: self.of(PUBLISHED, what)[:, recent] for what in ("offered", "refused", "reserved")}
@@ -56,32 +62,42 @@ class History:
             }
             for name in SHOWN
         }
-        found = []
-        for at in range(self._shape[0]):
-            entry: dict[str, Any] = {"nights": int(known[at].sum()), "offered": int(sums["offered"][at])}
+        nights = known.sum(axis=1)
+
+        def of(at: int) -> dict[str, Any]:
+            entry: dict[str, Any] = {"nights": int(nights[at]), "offered": int(sums["offered"][at])}
             entry |= {what: _short(sums[what][at]) for what in ("refused", "reserved")}
-            entry |= {name: {what: _short(values[at]) for what, values in each.items()} for name, each in others.items()}
-            found.append(entry)
-        return found
+            return entry | {name: {what: _short(values[at]) for what, values in each.items()} for name, each in others.items()}
 
-    def series(self, memory: Memory) -> list[list[list[Any]]]:
+        return Told(len(nights), of)
+
+    def series(self, memory: Memory) -> Told:
         """Per topic, a row for each of the last days: day, mean demand per second, rate in force, refused, busiest second."""
-        rates, refused = self.of(PUBLISHED, "rate"), self.of(PUBLISHED, "refused")
         count = min(memory.days, len(self.days))
-        found: list[list[list[Any]]] = []
-        for at in range(self._shape[0]):
-            lines = []
-            for back in range(count, 0, -1):
-                numbers = (memory.mean[at, -back], rates[at, -back], refused[at, -back], memory.busiest[at, -back])
-                mean, rate, lost, busiest = (None if np.isnan(each) else _short(float(each)) for each in numbers)
-                lines.append([self.days[-back], mean, rate, lost, busiest])
-            found.append(lines)
-        return found
+        days = self.days[len(self.days) - count :]
+        own = (memory.mean, self.of(PUBLISHED, "rate"), self.of(PUBLISHED, "refused"), memory.busiest)
+        columns = [values[:, values.shape[1] - count :].copy() for values in own]
+
+        def of(at: int) -> list[list[Any]]:
+            rows = zip(*(values[at].tolist() for values in columns), strict=True)
+            return [[day, *(None if isnan(each) else _short(each) for each in row)] for day, row in zip(days, rows, strict=True)]
+
+        return Told(len(memory.keys), of)
 
 
-def _places(values: pa.ChunkedArray, known: pa.Array) -> NDArray[np.int64]:
-    """The place of each value in `known`; -1 where it is not there."""
-    return np.asarray(pc.fill_null(pc.index_in(values, value_set=known), -1).to_numpy(), np.int64)
+class Told(Sequence[Any]):
+    """What is told of each topic, made when it is asked for: as Python's objects it is ten times what it is as arrays."""
+
+    def __init__(self, count: int, of: Callable[[int], Any]) -> None:
+        self._count, self._of = count, of
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, at: Any) -> Any:
+        if not 0 <= at < self._count:
+            raise IndexError(at)
+        return self._of(at)
 
 
 def _short(number: float) -> float | int:

@@ -42,6 +42,11 @@ class Memory:
         cut = {each.name: getattr(self, each.name)[:, :day] for each in fields(self) if each.name not in {"keys", "weekdays"}}
         return Memory(self.keys, self.weekdays[: day + 1], **cut)
 
+    def rows(self, some: slice) -> Memory:
+        """Of some topics; its arrays are views."""
+        cut = {each.name: getattr(self, each.name)[some] for each in fields(self) if each.name != "weekdays"}
+        return Memory(weekdays=self.weekdays, **cut)
+
     def active_days(self) -> Ints:
         """Days with demand, per topic."""
         return np.asarray((np.nan_to_num(self.mean) > 0).sum(axis=1), np.int64)

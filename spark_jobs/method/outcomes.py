@@ -41,13 +41,13 @@ def outcomes(
 ) -> pa.Table:
     """Rows of OUTCOMES: one for each topic and family that had a rate. `surfaces` are the day's, one for each topic of `memory`."""
     parts = []
+    names = [pa.array([key[at] for key in memory.keys], pa.string()) for at in range(2)]
     for family, (rates, bursts) in found.items():
         at = np.flatnonzero(~np.isnan(rates))
         refused = surfaces.lost(rates, bursts)
-        names = [memory.keys[i] for i in at]
         columns = {
-            "day": [day] * len(at), "protocol": [name[0] for name in names], "topic": [name[1] for name in names],
-            "dimension": [dimension] * len(at), "family": [family] * len(at), "rate": rates[at],
+            "day": pa.repeat(day, len(at)), "protocol": names[0].take(pa.array(at)), "topic": names[1].take(pa.array(at)),
+            "dimension": pa.repeat(dimension, len(at)), "family": pa.repeat(family, len(at)), "rate": rates[at],
             "burst": np.minimum(bursts[at], 2**62).astype(np.int64), "offered": surfaces.total[at].astype(np.int64),
             "refused": refused[at], "reserved": rates[at] * observed_seconds,
         }  # fmt: skip

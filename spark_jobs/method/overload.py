@@ -31,6 +31,7 @@ NEXT_JOBS: Final = 0.5  # jobs, as days with some, that came besides those that 
 HALF_LIFE_DAYS: Final = 60.0  # as that of k
 LEAST_SPREAD: Final = 0.1  # of the logarithm: no two jobs are known to be alike
 BLOCK: Final = 512  # topics at a time: 6 MB an array at 60 days
+KEPT_BLOCKS: Final = 20  # 10,000 topics
 _FINE: Final = 10.0 ** -np.arange(1.0, 4.01, 0.125)  # shares of the time: eight steps for a tenth of it
 _PARTS: Final = -np.diff((*_FINE, 0.0))
 _LOG_OVERLOADS: Final = -np.log(OVERLOADS)
@@ -49,14 +50,20 @@ def sufficient(memory: Memory, topics: Ints | None = None) -> Floats:
     found = np.full(len(memory.keys), np.nan)
     if not rows.size or not memory.days:
         return found
-    blocks = [_Jobs(memory, rows[first : first + BLOCK]) for first in range(0, len(rows), BLOCK)]
-    load = np.concatenate([each.demand * each.days for each in blocks])
-    demand = np.concatenate([each.demand for each in blocks]).sum()
-    variance = np.concatenate([each.variance for each in blocks])
+    blocks = [rows[first : first + BLOCK] for first in range(0, len(rows), BLOCK)]
+    kept: list[_Jobs] = []  # of the first blocks; the others are looked at twice, as all of them would be 25 KB a topic
+    seen = []
+    for block in blocks:
+        each = _Jobs(memory, block)
+        kept += [each] if len(kept) < KEPT_BLOCKS else []
+        seen.append((each.demand * each.days, each.demand, each.variance))
+    load, demands, variance = (np.concatenate(values) for values in zip(*seen, strict=True))
+    demand = demands.sum()
     days = load.sum() / demand if demand > 0 else 0.0
     own = (load * variance).sum() / load.sum() if load.sum() > 0 else 0.0
     fleet = (days * own + FLEET_PRIOR_DAYS * PRIOR_VARIANCE) / (days + FLEET_PRIOR_DAYS)
-    found[rows] = np.concatenate([each.sufficient(fleet) for each in blocks])
+    for at, block in enumerate(blocks):
+        found[block] = (kept[at] if at < KEPT_BLOCKS else _Jobs(memory, block)).sufficient(fleet)
     return found
 
 

@@ -9,14 +9,15 @@ what they were wrong by, and a topic of jobs whose days differ gets more than on
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from spark_jobs.method.level import forecasts
+from spark_jobs.method.level import forecast, forecasts
 from spark_jobs.method.memory import Floats, Memory, greatest
 from spark_jobs.method.overload import sufficient
-from spark_jobs.method.residuals import Residuals, residuals
+from spark_jobs.method.residuals import Own, Residuals, drawn_to_fleet, own_residuals
 
 PRIOR: Final = 6.0  # times the level; the need of a fleet of which nothing is known (quota-method: five real series)
 MIDDLE: Final = 0.6  # quantile of need / forecast: above most days and below events; of 0.5, 0.6, 0.7 and 0.8 (docs/design/quotas.md 3)
@@ -27,6 +28,7 @@ JOBS: Final = (4.0, 8.0)  # times the level: no need is a job's below the first,
 CERTAIN: Final = 4  # a topic of jobs, too, is left to its level by this power of the trust in it; of 1, 2, 4 and infinity
 SPARSE_MESSAGES: Final = 500  # a day; below it a day's level and need are chance, and the mean of all needs is taken as it is
 MIN_DAYS: Final = 2  # with needs, before they are believed
+BLOCK: Final = 4096  # topics whose days are looked at together: 2 MB an array at 60 days
 
 
 class Shape(NamedTuple):
@@ -37,21 +39,30 @@ class Shape(NamedTuple):
     peakiness: Floats  # V: base / level
 
 
+class _Seen(NamedTuple):
+    """What each topic's own days say, one value a topic."""
+
+    level: Floats
+    need: Floats  # the mean of all days
+    greatest: Floats  # need of a day
+    days: Floats
+    messages: Floats  # forecast of a day
+    from_level: Own
+    from_needs: Own
+
+
 def shape(memory: Memory, half_life_days: float = 7.0) -> Shape:
     """The proposal for the day to come."""
-    levels = forecasts(memory.mean, memory.weekdays, half_life_days)
-    silent = np.isnan(memory.need) & ~np.isnan(memory.mean)
-    demanded = np.where(silent, 0.0, memory.need)
-    needs = means_before(demanded)
-    level = levels[:, -1]
-    from_level = residuals(memory, foreseen(levels, memory.mean), level, math.log(PRIOR), MIDDLE)
-    from_needs = residuals(memory, foreseen(needs, memory.need), level, 0.0, MIDDLE)
-    days = (~np.isnan(memory.mean)).sum(axis=1)
+    count = max(len(memory.keys), 1)
+    seen = _together([_seen(memory.rows(slice(first, first + BLOCK)), half_life_days) for first in range(0, count, BLOCK)])
+    level = seen.level
+    from_level = drawn_to_fleet(seen.from_level, level, math.log(PRIOR))
+    from_needs = drawn_to_fleet(seen.from_needs, level, 0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
         by_level = np.log(level) + from_level.middle
-        by_need = np.log(needs[:, -1]) + from_needs.mean + SPREADS * np.sqrt(from_needs.variance)
-        early = np.maximum(1 - days / FIRST_WEEK, 0.0)
-        by_need += early * np.maximum(np.log(greatest(demanded)) - by_need, 0.0)
+        by_need = np.log(seen.need) + from_needs.mean + SPREADS * np.sqrt(from_needs.variance)
+        early = np.maximum(1 - seen.days / FIRST_WEEK, 0.0)
+        by_need += early * np.maximum(np.log(seen.greatest) - by_need, 0.0)
         trust = trust_in_level(from_level, from_needs)
         both = (1 - early) * (trust * by_level + (1 - trust) * by_need) + early * np.maximum(by_level, by_need)
         believed = (from_needs.days >= MIN_DAYS) & np.isfinite(by_need)
@@ -59,9 +70,31 @@ def shape(memory: Memory, half_life_days: float = 7.0) -> Shape:
         jobs = np.log(sufficient(memory, np.flatnonzero(share > 0)))
         both = np.where(np.isfinite(jobs), (1 - share) * both + share * jobs, both)
         base = np.exp(np.where(believed, both, by_level))
-        sparse = forecasts(memory.messages, memory.weekdays, half_life_days)[:, -1] < SPARSE_MESSAGES
-        base = np.where(sparse & (needs[:, -1] > 0), needs[:, -1], base)
+        sparse = seen.messages < SPARSE_MESSAGES
+        base = np.where(sparse & (seen.need > 0), seen.need, base)
         return Shape(base, level, np.where(level > 0, base / level, np.nan))
+
+
+def _seen(memory: Memory, half_life_days: float) -> _Seen:
+    levels = forecasts(memory.mean, memory.weekdays, half_life_days)
+    silent = np.isnan(memory.need) & ~np.isnan(memory.mean)
+    demanded = np.where(silent, 0.0, memory.need)
+    needs = means_before(demanded)
+    return _Seen(
+        levels[:, -1], needs[:, -1], greatest(demanded), (~np.isnan(memory.mean)).sum(axis=1).astype(np.float64),
+        forecast(memory.messages, memory.weekdays, memory.days, half_life_days),
+        own_residuals(memory, foreseen(levels, memory.mean), MIDDLE), own_residuals(memory, foreseen(needs, memory.need), MIDDLE),
+    )  # fmt: skip
+
+
+def _together(parts: Sequence[_Seen]) -> _Seen:
+    level, need, greatest, days, messages = (np.concatenate([part[at] for part in parts]) for at in range(5))
+
+    def residuals(of: Sequence[Own]) -> Own:
+        return Own(*(np.concatenate(each) for each in zip(*of, strict=True)))
+
+    of_level, of_needs = residuals([part.from_level for part in parts]), residuals([part.from_needs for part in parts])
+    return _Seen(level, need, greatest, days, messages, of_level, of_needs)
 
 
 def foreseen(predicted: Floats, came: Floats) -> Floats:

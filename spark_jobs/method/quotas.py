@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import merge
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -30,38 +31,60 @@ class Told(NamedTuple):
     family: str
     week_ago: Floats  # rates in force on the same day a week before the one to come; NaN: none
     refused_days: Ints  # days on which nothing of the topic passed and some of it was refused
-    refused_hours: Mapping[tuple[str, str], list[int]]  # refused in each hour of the day, over the last seven days
+    refused_hours: Ints  # topics x hours of the day: refused over the last seven days
 
 
-def quotas_of(
-    keys: Sequence[tuple[str, str]],
-    told: Mapping[str, Told],
-    pins: Sequence[Pin],
-    previous: Snapshot | None,
-    date: str,
-    parameters: Parameters,
-    shares: Sequence[Mapping[str, float]],
-) -> tuple[list[Quota], dict[str, JSON]]:
-    """The quotas, and `learning`, `held`, `pinned`: lists of {protocol, topic, reason}."""
-    facts = {dimension: _facts(dimension, each) for dimension, each in told.items()}
-    pinned = {(pin.protocol, pin.topic): pin for pin in pins if pin.holds_after(date)}
-    lists: dict[str, list[JSON]] = {"learning": [], "held": [], "pinned": []}
-    quotas: list[Quota] = []
-    for at, key in enumerate(keys):
-        found = {dimension: facts[dimension][at] for dimension in told}
-        pin = pinned.pop(key, None)
-        quota = _quota(key, at, told, found, pin, shares[at])
-        status = str(found["messages"]["status"])
-        if status in lists:
-            lists[status].append(_listed(key, str(found["messages"]["reason"]) if pin is None else pin.reason))
-        if quota is not None:
-            quotas.append(quota)
-    for key, pin in sorted(pinned.items()):
-        quotas.append(Quota(*key, pin.messages, pin.bytes, {"status": "pinned", "reason": f"pinned: {pin.reason}", "would_refuse": None}))
-        lists["pinned"].append(_listed(key, pin.reason))
-    if previous is not None:
-        quotas += kept(previous, {(quota.protocol, quota.topic) for quota in quotas} | set(keys), parameters.remember_days)
-    return quotas, {name: list(each) for name, each in lists.items()}
+class Quotas:
+    """The quotas of the night, made one by one when they are asked for: their evidence as Python's objects is 20 KB a topic."""
+
+    def __init__(
+        self,
+        keys: Sequence[tuple[str, str]],
+        told: Mapping[str, Facts],
+        pins: Sequence[Pin],
+        previous: Snapshot | None,
+        date: str,
+        parameters: Parameters,
+        shares: Sequence[Mapping[str, float]],
+    ) -> None:
+        self._keys, self._told, self._shares = keys, told, shares
+        self._pins = {(pin.protocol, pin.topic): pin for pin in pins if pin.holds_after(date)}
+        known = set(keys)
+        others = [
+            Quota(*key, pin.messages, pin.bytes, {"status": "pinned", "reason": f"pinned: {pin.reason}", "would_refuse": None})
+            for key, pin in self._pins.items()
+            if key not in known
+        ]
+        if previous is not None:
+            others += kept(previous, {(quota.protocol, quota.topic) for quota in others} | known, parameters.remember_days)
+        self._others = sorted(others, key=_key)
+
+    def lists(self) -> dict[str, JSON]:
+        """`learning`, `held`, `pinned`: lists of {protocol, topic, reason}."""
+        lists: dict[str, list[JSON]] = {"learning": [], "held": [], "pinned": []}
+        for at, key in enumerate(self._keys):
+            pin = self._pins.get(key)
+            status, reason = self._told["messages"].status(at) if pin is None else ("pinned", pin.reason)
+            if status in lists:
+                lists[status].append(_listed(key, reason))
+        own = set(self._keys)
+        lists["pinned"] += [_listed(key, pin.reason) for key, pin in sorted(self._pins.items()) if key not in own]
+        return {name: list(each) for name, each in lists.items()}
+
+    def __iter__(self) -> Iterator[Quota]:
+        """In order of protocol and topic."""
+        return merge(self._of_keys(), self._others, key=_key)
+
+    def _of_keys(self) -> Iterator[Quota]:
+        for at, key in enumerate(self._keys):
+            found = {dimension: each.of(at) for dimension, each in self._told.items()}
+            quota = _quota(key, at, self._told, found, self._pins.get(key), self._shares[at])
+            if quota is not None:
+                yield quota
+
+
+def _key(quota: Quota) -> tuple[str, str]:
+    return quota.protocol, quota.topic
 
 
 def kept(previous: Snapshot, known: set[tuple[str, str]], remember_days: int) -> list[Quota]:
@@ -86,58 +109,62 @@ def published_rate(rate: float) -> float:
     return min(round(float(f"{rate:.6g}"), 6), float(MAX_PER_SECOND))
 
 
-def _facts(dimension: str, told: Told) -> list[dict[str, Any]]:
-    """Per topic: the evidence of one dimension."""
-    memory, decided = told.memory, told.decided
-    nights = {count: told.history.nights(count) for count in NIGHTS}
-    series = told.history.series(memory)
-    days, top = memory.active_days(), greatest(memory.busiest)
-    p99, mean = mean_of(memory.p99[:, -7:]), mean_of(memory.mean[:, -7:])
-    found = []
-    for at in range(len(memory.keys)):
-        status, reason = _status(dimension, told, at)
-        seven = nights[7][at]
-        found.append({
-            "days": int(days[at]), "largest": int(decided.largest[at]),
-            "mean": _number(mean[at]), "p99": _number(p99[at]), "max": _number(top[at]),
+class Facts:
+    """The evidence of one dimension, of each topic when it is asked for. It keeps one value a topic of each, and four of each day."""
+
+    def __init__(self, dimension: str, told: Told) -> None:
+        memory = told.memory
+        self.decided = told.decided
+        self._dimension, self._k, self._family, self._week_ago = dimension, told.k, told.family, told.week_ago
+        self._nights = {count: told.history.nights(count) for count in NIGHTS}
+        self._series = told.history.series(memory)
+        self._days, self._top = memory.active_days(), greatest(memory.busiest)
+        self._p99, self._mean = mean_of(memory.p99[:, -7:]), mean_of(memory.mean[:, -7:])
+        self._refused_days, self._refused_hours = told.refused_days, told.refused_hours
+
+    def of(self, at: int) -> dict[str, Any]:
+        decided = self.decided
+        status, reason = self.status(at)
+        seven = self._nights[7][at]
+        return {
+            "days": int(self._days[at]), "largest": int(decided.largest[at]),
+            "mean": _number(self._mean[at]), "p99": _number(self._p99[at]), "max": _number(self._top[at]),
             "forecast": _number(decided.shape.level[at]), "peakiness": _number(decided.shape.peakiness[at]),
             "lower": _number(decided.lower[at]), "target": _number(decided.wanted[at]), "upper": _number(decided.upper[at]),
-            "k": _number(told.k), "family": told.family, "status": status, "reason": reason, "week_ago": _number(told.week_ago[at]),
+            "k": _number(self._k), "family": self._family, "status": status, "reason": reason, "week_ago": _number(self._week_ago[at]),
             "would_refuse": round(seven["refused"] / seven["offered"], 6) if seven["offered"] else None,
-            "nights7": seven, "nights28": nights[28][at], "series": series[at],
-            "refused_hours": told.refused_hours.get(memory.keys[at], []),
-        })  # fmt: skip
-    return found
+            "nights7": seven, "nights28": self._nights[28][at], "series": self._series[at],
+            "refused_hours": self._refused_hours[at].tolist() if self._refused_hours[at].any() else [],
+        }  # fmt: skip
 
-
-def _status(dimension: str, told: Told, at: int) -> tuple[str, str]:
-    decided = told.decided
-    if decided.learning[at]:
-        days, refused = int(told.memory.active_days()[at]), int(told.refused_days[at])
-        if not days and refused:
-            return "learning", f"learning: only refused, on {refused} day{'' if refused == 1 else 's'}; the rule of the file stands"
-        return "learning", f"learning: seen on {days} day{'' if days == 1 else 's'}; the rule of the file stands"
-    if np.isnan(decided.rates[at]):
-        return "learning", "learning: nothing is known of it yet; the rule of the file stands"
-    level, peak, wanted = (float(each[at]) for each in (decided.shape.level, decided.shape.peakiness, decided.wanted))
-    reason = f"{rate(dimension, level)} expected, times {three(peak)} for its busiest seconds, times {three(told.k)} for safety"
-    if told.family != "quota":
-        reason = f"{told.family} at the same reserve as the method"
-    if decided.held[at]:
-        word = "below" if decided.held[at] > 0 else "above"
-        return "held", f"{reason}; held {word} {rate(dimension, wanted)} by the rail of one night"
-    if decided.kept[at]:
-        lower, upper = rate(dimension, float(decided.lower[at])), rate(dimension, float(decided.upper[at]))
-        reason += (
-            f": {rate(dimension, wanted)}; it stays at {rate(dimension, float(decided.rates[at]))}, which is between {lower} and {upper}"
-        )
-    return "quota", reason
+    def status(self, at: int) -> tuple[str, str]:
+        """The topic's status, and its reason."""
+        dimension, decided = self._dimension, self.decided
+        if decided.learning[at]:
+            days, refused = int(self._days[at]), int(self._refused_days[at])
+            if not days and refused:
+                return "learning", f"learning: only refused, on {refused} day{'' if refused == 1 else 's'}; the rule of the file stands"
+            return "learning", f"learning: seen on {days} day{'' if days == 1 else 's'}; the rule of the file stands"
+        if np.isnan(decided.rates[at]):
+            return "learning", "learning: nothing is known of it yet; the rule of the file stands"
+        level, peak, wanted = (float(each[at]) for each in (decided.shape.level, decided.shape.peakiness, decided.wanted))
+        reason = f"{rate(dimension, level)} expected, times {three(peak)} for its busiest seconds, times {three(self._k)} for safety"
+        if self._family != "quota":
+            reason = f"{self._family} at the same reserve as the method"
+        if decided.held[at]:
+            word = "below" if decided.held[at] > 0 else "above"
+            return "held", f"{reason}; held {word} {rate(dimension, wanted)} by the rail of one night"
+        if decided.kept[at]:
+            lower, upper = rate(dimension, float(decided.lower[at])), rate(dimension, float(decided.upper[at]))
+            stays = rate(dimension, float(decided.rates[at]))
+            reason += f": {rate(dimension, wanted)}; it stays at {stays}, which is between {lower} and {upper}"
+        return "quota", reason
 
 
 def _quota(
     key: tuple[str, str],
     at: int,
-    told: Mapping[str, Told],
+    told: Mapping[str, Facts],
     found: Mapping[str, dict[str, Any]],
     pin: Pin | None,
     shares: Mapping[str, float],

@@ -13,12 +13,15 @@ from numpy.typing import NDArray
 
 from spark_jobs.method.memory import Floats, Ints, Memory
 from spark_jobs.state.loss_surface import OVERLOADS
+from spark_jobs.state.remembered import Places
 
 COLUMNS = (
     "day",
     "protocol",
     "topic",
     "dimension",
+    "passed",
+    "refused",
     "total",
     "messages",
     "need",
@@ -50,6 +53,12 @@ def only_refused(table: pa.Table) -> NDArray[np.bool_]:
     return np.asarray((table["passed"].to_numpy() == 0) & (table["refused"].to_numpy() > 0))
 
 
+def with_something_passed(table: pa.Table) -> pa.Table:
+    """The rows that are not `only_refused`."""
+    shut = only_refused(table)
+    return table.filter(pa.array(~shut)) if shut.any() else table
+
+
 def remember(
     table: pa.Table,
     observed: Mapping[str, int],
@@ -59,66 +68,79 @@ def remember(
     scale: Mapping[str, Floats] | None = None,
     left_out: Mapping[str, NDArray[np.bool_]] | None = None,
 ) -> Memory:
-    """The memory of one dimension. `observed`: observed seconds of each remembered day, the newest one included; `keys`: the topics, in
-    order.
+    """The memory of one dimension, from the rows of all its days; the rest as `Remembering`."""
+    found = Remembering(observed, dimension, keys, scale=scale, left_out=left_out)
+    found.add(table)
+    return found.memory()
+
+
+class Remembering:
+    """The memory of one dimension while it is filled, some rows at a time. `observed`: observed seconds of each remembered day, the newest
+    one included; `keys`: the topics, in order.
 
     By day, one value per topic: `scale`, what to multiply the demand with where gateways were missing; `left_out`, which topics learn
     nothing from that day.
     """
-    days = calendar(min(observed), max(observed))
-    own = table.filter(pc.equal(table["dimension"], dimension))
-    place = {key: at for at, key in enumerate(keys)}
-    row = np.array([place[key] for key in zip(own["protocol"].to_pylist(), own["topic"].to_pylist(), strict=True)], np.int64)
-    at_day = {day: at for at, day in enumerate(days)}
-    column = np.array([at_day[day] for day in own["day"].to_pylist()], np.int64)
-    seconds = np.array([observed.get(day, 0) for day in days], np.float64)
-    span = np.broadcast_to(seconds, (len(keys), len(days))).copy()
 
-    def filled(values: Floats, empty: float) -> Floats:
-        found = np.full((len(keys), len(days)), empty)
-        found[row, column] = values
-        return found
+    def __init__(
+        self,
+        observed: Mapping[str, int],
+        dimension: str,
+        keys: Sequence[tuple[str, str]],
+        *,
+        scale: Mapping[str, Floats] | None = None,
+        left_out: Mapping[str, NDArray[np.bool_]] | None = None,
+    ) -> None:
+        self._dimension, self._keys, self._places = dimension, keys, Places(keys)
+        self._days = calendar(min(observed), max(observed))
+        self._at_day = {day: at for at, day in enumerate(self._days)}
+        self._scale, self._left_out = scale or {}, left_out or {}
+        self._seconds = np.array([observed.get(day, 0) for day in self._days], np.float64)
+        shape = (len(keys), len(self._days))
+        self._span = np.broadcast_to(self._seconds, shape).copy()
+        self._filled = {name: np.zeros(shape) for name in ("total", "messages", "max", "p99", "largest", "limited_seconds")}
+        self._filled |= {name: np.full(shape, np.nan) for name in ("need", "evenness")}
+        self._overloaded = np.full((*shape, len(OVERLOADS)), np.nan)
 
-    def numbers(name: str) -> Floats:
-        return np.asarray(own[name].to_numpy(), np.float64)
+    def add(self, table: pa.Table) -> None:
+        """Rows of `topics`, of any dimension, with at least COLUMNS; all their topics are among the keys."""
+        own = table.filter(pc.equal(table["dimension"], self._dimension))
+        row = self._places.of(own)
+        column = np.array([self._at_day[day] for day in own["day"].to_pylist()], np.int64)
 
-    span[row, column] = np.maximum(span[row, column] - numbers("excluded_seconds"), 1.0)
-    total = filled(numbers("total"), 0.0)
-    first_seen = np.where((total > 0).any(axis=1), np.argmax(total > 0, axis=1), len(days))
-    known = (seconds > 0)[None, :] & (np.arange(len(days)) >= first_seen[:, None])
-    for day, topics in (left_out or {}).items():
-        known[:, at_day[day]] &= ~topics
-    factor = np.ones_like(span)
-    for day, values in (scale or {}).items():
-        factor[:, at_day[day]] = values
+        def numbers(name: str) -> Floats:
+            return np.asarray(own[name].to_numpy(), np.float64)
 
-    def only_known(values: Floats) -> Floats:
-        return np.where(known, values, np.nan)
+        self._span[row, column] = np.maximum(self._span[row, column] - numbers("excluded_seconds"), 1.0)
+        for name, filled in self._filled.items():
+            filled[row, column] = evenness(own) if name == "evenness" else numbers(name)
+        lists = combined(own["overloaded"])
+        known = pc.equal(pc.fill_null(pc.list_value_length(lists), 0), len(OVERLOADS)).to_numpy(zero_copy_only=False)
+        values = lists.filter(pa.array(known)).flatten().to_numpy(zero_copy_only=False)
+        self._overloaded[row[known], column[known]] = values.reshape(-1, len(OVERLOADS))
 
-    limited = filled(numbers("limited_seconds"), 0.0)
-    return Memory(
-        keys=tuple(keys),
-        weekdays=weekdays(days),
-        mean=only_known(np.divide(total, span, out=np.zeros_like(total), where=span > 0) * factor),
-        messages=only_known(filled(numbers("messages"), 0.0) * factor),
-        need=only_known(filled(numbers("need"), np.nan) * factor),
-        busiest=only_known(filled(numbers("max"), 0.0) * factor),
-        p99=only_known(filled(numbers("p99"), 0.0) * factor),
-        largest=only_known(filled(numbers("largest"), 0.0)),
-        evenness=only_known(filled(evenness(own), np.nan)),
-        overloaded=np.where(known[:, :, None], overloads(own, row, column, known.shape) * factor[:, :, None], np.nan),
-        censored=(limited * 1_000_000 > span * CENSORED_PPM) & known,
-    )
+    def memory(self) -> Memory:
+        """What was filled, which is not to be filled any more."""
+        total, span, days = self._filled.pop("total"), self._span, self._days
+        first_seen = np.where((total > 0).any(axis=1), np.argmax(total > 0, axis=1), len(days))
+        known = (self._seconds > 0)[None, :] & (np.arange(len(days)) >= first_seen[:, None])
+        for day, topics in self._left_out.items():
+            known[:, self._at_day[day]] &= ~topics
+        censored = (self._filled.pop("limited_seconds") * 1_000_000 > span * CENSORED_PPM) & known
+        mean = np.divide(total, span, out=np.zeros_like(total), where=span > 0)
+        del total
+        arrays = {"mean": mean, "overloaded": self._overloaded, **self._filled}
+        for name, values in arrays.items():
+            for day, factor in self._scale.items():
+                if name not in {"largest", "evenness"}:
+                    at = self._at_day[day]
+                    values[:, at] *= factor if values.ndim == 2 else factor[:, None]
+            values[~known] = np.nan
+        return Memory(keys=tuple(self._keys), weekdays=weekdays(days), busiest=arrays.pop("max"), censored=censored, **arrays)
 
 
-def overloads(rows: pa.Table, row: Ints, column: Ints, shape: tuple[int, ...]) -> Floats:
-    """`overloaded` of `rows` at their places (topics x days x OVERLOADS); NaN where there is none."""
-    found = np.full((*shape, len(OVERLOADS)), np.nan)
-    lists = rows["overloaded"].combine_chunks() if isinstance(rows["overloaded"], pa.ChunkedArray) else rows["overloaded"]
-    known = pc.equal(pc.fill_null(pc.list_value_length(lists), 0), len(OVERLOADS)).to_numpy(zero_copy_only=False)
-    values = lists.filter(pa.array(known)).flatten().to_numpy(zero_copy_only=False)
-    found[row[known], column[known]] = values.reshape(-1, len(OVERLOADS))
-    return found
+def combined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def weekdays(days: Sequence[str]) -> Ints:
@@ -129,7 +151,7 @@ def weekdays(days: Sequence[str]) -> Ints:
 
 def evenness(rows: pa.Table) -> Floats:
     """The day's mean hour / its fullest hour, of each row."""
-    hours = rows["hours"].combine_chunks() if isinstance(rows["hours"], pa.ChunkedArray) else rows["hours"]
+    hours = combined(rows["hours"])
     counts = pc.list_value_length(hours).to_numpy(zero_copy_only=False).astype(np.float64)
     if not len(counts):
         return np.zeros(0)

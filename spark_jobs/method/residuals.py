@@ -32,9 +32,24 @@ class Residuals(NamedTuple):
     usual: Floats  # variance of the usual days, from two quantiles: a few events or idle days do not count
 
 
+class Own(NamedTuple):
+    """The same of each topic's own days alone."""
+
+    days: Floats
+    worth: Floats
+    mean: Floats
+    middle: Floats
+    variance: Floats
+    usual: Floats
+
+
 def residuals(memory: Memory, predicted: Floats, level: Floats, prior: float, quantile: float) -> Residuals:
     """How far `predicted` (topics x days) was from what the days needed. The fleet's residuals count by `level`; `prior`: the fleet's mean
     where no day of any topic is known."""
+    return drawn_to_fleet(own_residuals(memory, predicted, quantile), level, prior)
+
+
+def own_residuals(memory: Memory, predicted: Floats, quantile: float) -> Own:
     with np.errstate(invalid="ignore", divide="ignore"):
         logs = np.log(memory.need / predicted)
     usable = np.isfinite(logs) & (memory.messages >= KEPT_OF_A_SPARSE_DAY)
@@ -43,10 +58,15 @@ def residuals(memory: Memory, predicted: Floats, level: Floats, prior: float, qu
     whole, squares = weight.sum(axis=1), (weight**2).sum(axis=1)
     worth = np.divide(whole**2, squares, out=np.zeros(len(whole)), where=squares > 0)
     weight *= np.divide(worth, whole, out=np.zeros(len(whole)), where=whole > 0)[:, None]  # they add up to `worth`
-    own = (weight * logs).sum(axis=1) / np.maximum(worth, 1.0)
+    mean = (weight * logs).sum(axis=1) / np.maximum(worth, 1.0)
     low, high, middle = quantiles(logs, weight, (*ONE_SIGMA, quantile))
-    spread = (weight * (logs - own[:, None]) ** 2).sum(axis=1) / np.maximum(worth, 1.0)
-    usual = ((high - low) / 2) ** 2
+    spread = (weight * (logs - mean[:, None]) ** 2).sum(axis=1) / np.maximum(worth, 1.0)
+    return Own(usable.sum(axis=1).astype(np.float64), worth, mean, middle, spread, ((high - low) / 2) ** 2)
+
+
+def drawn_to_fleet(own: Own, level: Floats, prior: float) -> Residuals:
+    """As `residuals`: the topics are the whole fleet."""
+    worth, spread = own.worth, own.variance
     share = np.where(worth > 0, np.nan_to_num(level), 0.0)
     least = LEAST_SPREAD**2
 
@@ -54,13 +74,11 @@ def residuals(memory: Memory, predicted: Floats, level: Floats, prior: float, qu
         fleet = float((share * values).sum() / share.sum()) + least if share.sum() > 0 else unknown
         return np.asarray((worth * values + PRIOR_DAYS * fleet) / (worth + PRIOR_DAYS))
 
-    mean = drawn(own, prior)
-    around = spread + (own - mean) ** 2  # the topic's own variance around the mean that is believed
+    mean = drawn(own.mean, prior)
+    around = spread + (own.mean - mean) ** 2  # the topic's own variance around the mean that is believed
     fleet_spread = float((share * spread).sum() / share.sum()) + least if share.sum() > 0 else PRIOR_SPREAD**2
     variance = (worth * around + PRIOR_DAYS * fleet_spread) / (worth + PRIOR_DAYS)
-    return Residuals(
-        usable.sum(axis=1).astype(np.float64), worth, mean, drawn(middle, prior), variance, drawn(usual, PRIOR_SPREAD**2, least)
-    )  # fmt: skip
+    return Residuals(own.days, worth, mean, drawn(own.middle, prior), variance, drawn(own.usual, PRIOR_SPREAD**2, least))
 
 
 def quantiles(values: Floats, weights: Floats, shares: tuple[float, ...]) -> list[Floats]:

@@ -69,6 +69,14 @@ class Surfaces:
         parts = [each.losses.reshape(-1, len(BURSTS_S)) for each in surfaces]
         self.losses = np.concatenate([*parts, np.zeros((1, len(BURSTS_S)), np.float32)])  # the last row: above every grid
 
+    @staticmethod
+    def of_arrays(first: NDArray[np.int64], count: NDArray[np.int64], start: NDArray[np.int64], total: Floats, losses: Floats) -> Surfaces:
+        """From the surfaces one below the other: each has `count` rows of `losses` from `start`."""
+        found = Surfaces([])
+        found.first, found.count, found.start, found.total = first, count, start, total
+        found.losses = np.concatenate([losses.reshape(-1, len(BURSTS_S)), found.losses])
+        return found
+
     def lost(self, rates: Floats, bursts: Floats) -> Floats:
         """Refused by the bucket (rates[i], bursts[i]) on the day of topic i; NaN where the rate is NaN."""
         rates = np.asarray(rates, np.float64)

@@ -13,6 +13,8 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "bench"))
 
+from quotas.driver import TEMPLATES
+from quotas.driver import main as drive
 from quotas.generate import GATEWAYS, HOUR_S, write_log
 from quotas.run import BOUND, GOAL_CPU_S, missed, table
 
@@ -101,3 +103,12 @@ def test_both_engines_find_the_same_in_a_small_day(tmp_path: Path) -> None:
     write_log(tmp_path / "log", DATE, 300_000, 20)
     found = by_duckdb.main(str(tmp_path / "log"), str(tmp_path / "duckdb"), DATE, "1g")
     assert by_spark.main(str(tmp_path / "log"), str(tmp_path / "state"), DATE, "1g") == found
+
+
+def test_the_driver_of_made_up_days_gives_each_topic_a_quota(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--topics", str(2 * TEMPLATES), "--days", "9", "--state", str(tmp_path)]
+    assert [drive(words), drive(words)] == [0, 0]
+    first = capsys.readouterr()
+    assert f"{2 * TEMPLATES} quotas" in first.err
+    assert drive(words) == 0
+    assert capsys.readouterr().out == first.out, "the same days are the same bytes"

@@ -5,23 +5,27 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from limiter.quota_snapshot import Quota, Snapshot, dump, load
+from limiter.quota_snapshot import Quota, Snapshot, dump, dumped, load
 from spark_jobs.compute import rates_of_the_day
 from spark_jobs.days import Day
+from spark_jobs.method import overload, peakiness
 from spark_jobs.method.pins import Pin
 from spark_jobs.night import Result, compute_night
 from spark_jobs.parameters import Parameters
 from spark_jobs.state.loss_surface import RATIO
+from spark_jobs.state.remembered import Remembered
 from spark_jobs.state.topic_day import TopicSeconds, rows
 from support.quota_weeks.nights import Nights, days_from, limited, steady_nights, topic_seconds
 from support.quota_weeks.weeks import Week
+
+import pyarrow as pa  # isort: skip
 
 pytestmark = pytest.mark.slow  # days of made-up traffic
 
@@ -154,6 +158,38 @@ def test_a_night_that_is_computed_again_is_the_same_bytes() -> None:
     first, second = steady_nights(nights, 9, plain(50)), steady_nights(again, 9, plain(50))
     assert dump(first[-1].snapshot) == dump(second[-1].snapshot)
     assert first[-1].outcomes.equals(second[-1].outcomes)
+
+
+def test_a_night_is_the_same_bytes_however_many_days_and_topics_are_looked_at_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All days of all topics at once would be a hundred gigabytes at 200,000 topics."""
+    nights = Nights()
+    for at, day in enumerate(itertools.islice(days_from("2026-03-02"), 9)):
+        topics = [topic_seconds(name, day, traffic(day, level, name)) for name, level in (("a", 9), ("b", 90), ("c", 30))]
+        jobs = np.where(np.arange(SECONDS) % 3600 < 40, 300 + 50 * at, 0)
+        refused = topic_seconds("shut", day, np.zeros(SECONDS, np.int64), np.ones(SECONDS, np.int64))
+        new = [topic_seconds("new", day, traffic(day, 5))] if at > 3 else []
+        week = Week(day, 86_400, [*topics, topic_seconds("jobs", day, jobs), refused, *new])
+        facts, table = nights.day(week)
+        inputs = nights.inputs(facts, table)
+        whole = nights.night(week)
+    tables = {day.date: rows for day, rows in zip([*nights.manifests], [*nights.topics], strict=True)}
+    outcomes = {day.date: rows for day, rows in zip(nights.manifests[:-1], nights.outcomes[:-1], strict=True)}
+
+    def some(of: dict[str, pa.Table]) -> Remembered:
+        def read(days: Sequence[str], names: Sequence[str]) -> pa.Table:
+            assert len(days) == 1, "one day at a time"
+            return pa.concat_tables([of[day].select(list(names)) for day in days])
+
+        return Remembered(read, list(of), 10**9)
+
+    for module in (peakiness, overload):
+        monkeypatch.setattr(module, "BLOCK", 2)
+    monkeypatch.setattr(overload, "KEPT_BLOCKS", 0)
+    found = compute_night(replace(inputs, topics=some(tables), outcomes=some(outcomes)))
+    assert dump(found.snapshot) == dump(whole.snapshot) == b"".join(dumped(found.frame, found.quotas))
+    assert found.outcomes.equals(whole.outcomes)
+    assert found.fleet == whole.fleet
+    assert len(found.snapshot.quotas) == 5
 
 
 def test_the_evidence_is_out_of_sample() -> None:

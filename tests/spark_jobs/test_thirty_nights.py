@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,10 +26,7 @@ from support.access_logs import SyntheticLog
 from support.admin.admin_client import folder_in_memory
 from support.admin.serving import Serving, serving
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 NIGHTS = 30
 ROOF = 9  # messages a second
@@ -124,8 +121,7 @@ def memory(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-def test_thirty_nights(spark: SparkSession, memory: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    del spark  # running, so that each night finds it
+def test_thirty_nights(memory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = Days()
     pins = memory / "pins.yaml"
     pins.write_text("pins: [{protocol: rocketmq, topic: pinned, messages: 20/s, burst: 40}]")

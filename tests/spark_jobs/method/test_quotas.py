@@ -15,7 +15,7 @@ from spark_jobs.method.memory import Memory
 from spark_jobs.method.outcomes import OUTCOMES
 from spark_jobs.method.peakiness import Shape
 from spark_jobs.method.pins import Pin
-from spark_jobs.method.quotas import Told, kept, published_rate, quotas_of
+from spark_jobs.method.quotas import Facts, Quotas, Told, kept, published_rate
 from spark_jobs.parameters import Parameters
 from support.quota_weeks.memories import memory_of
 
@@ -56,12 +56,12 @@ def told(
     return Told(
         remembered,
         decided,
-        History(table, dimension, remembered.keys, DATE),
+        History([table], dimension, remembered.keys, DATE),
         2.0,
         family,
         each(np.array(NO)),
         each(refused_days),
-        {("rocketmq", "t0"): [0] * 23 + [7]},
+        np.array([[0] * 23 + [7 * (at == 0)] for at in range(len(found))]),
     )
 
 
@@ -71,9 +71,11 @@ def quotas(
     """By topic; bytes as they are told of, else without a quota."""
     keys = messages.memory.keys
     both = {"messages": messages, "bytes": octets or told([NO] * len(keys), dimension="bytes")}
-    found, lists = quotas_of(keys, both, pins, previous, DATE, Parameters(), shares or [{}] * len(keys))
-    assert len({quota.topic for quota in found}) == len(found)
-    return {quota.topic: quota for quota in found}, lists
+    facts = {dimension: Facts(dimension, each) for dimension, each in both.items()}
+    made = Quotas(keys, facts, pins, previous, DATE, Parameters(), shares or [{}] * len(keys))
+    found = list(made)
+    assert [quota.topic for quota in found] == sorted({quota.topic for quota in found})
+    return {quota.topic: quota for quota in found}, made.lists()
 
 
 def pin(topic: str, messages: Any = (7.0, 80), octets: Any = None, until: str | None = None) -> Pin:

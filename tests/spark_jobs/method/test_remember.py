@@ -16,6 +16,7 @@ from spark_jobs.method.missing import factors, gateway_shares
 from spark_jobs.method.outcomes import OUTCOMES
 from spark_jobs.method.remember import COLUMNS, calendar, evenness, keys_of, remember
 from spark_jobs.schemas import TOPICS
+from spark_jobs.state.remembered import Remembered
 from spark_jobs.state.tables import read_arrow
 from spark_jobs.state.topic_day import rows
 from spark_jobs.storage.location import Location
@@ -143,8 +144,8 @@ def test_a_missing_gateway_s_share_is_that_of_the_days_before() -> None:
     topics = pa.concat_tables(nights.topics)
     keys = keys_of(topics)
     assert rows_.num_rows == 0
-    assert gateway_shares(topics, DATES[1], keys) == [{"x": 0.75, "y": 0.25}]
-    found = factors(topics, [*nights.manifests, facts], "messages", keys)
+    assert list(gateway_shares(Remembered.of(topics), DATES[1], keys)) == [{"x": 0.75, "y": 0.25}]
+    found = factors(Remembered.of(topics), [*nights.manifests, facts], "messages", keys)
     assert list(found) == [DATES[2]]
     assert found[DATES[2]][0] == pytest.approx(4)
 
@@ -163,11 +164,11 @@ def test_the_share_of_a_gateway_that_is_missing_again_is_that_of_the_days_that_h
         days.append(facts)
         tables.append(rows_)
     topics = pa.concat_tables(tables)
-    found = factors(topics, days, "messages", keys_of(topics))
+    found = factors(Remembered.of(topics), days, "messages", keys_of(topics))
     assert [found[date][0] for date in DATES[2:4]] == pytest.approx([4, 4])
-    assert list(factors(topics, days[2:], "messages", keys_of(topics))[DATES[3]]) == [1]  # every day that had it is forgotten
+    assert list(factors(Remembered.of(topics), days[2:], "messages", keys_of(topics))[DATES[3]]) == [1], "those are forgotten"
     both = [*days[:3], replace(days[3], missing_gateways=["never", "x"])]
-    assert list(factors(topics, both, "messages", keys_of(topics))[DATES[3]]) == pytest.approx([4]), (
+    assert list(factors(Remembered.of(topics), both, "messages", keys_of(topics))[DATES[3]]) == pytest.approx([4]), (
         "of one that never was nothing is known"
     )
 
@@ -190,7 +191,7 @@ def test_what_a_gateway_has_more_of_than_usual_is_no_part_of_what_is_missing(sec
     here = {name: {"seconds": each} for name, each in seconds.items()}
     facts, _ = nights.day(Week(Day(DATES[1]), 86_400, []), gateways=here, missing_gateways=["x", "y"])
     topics = pa.concat_tables(nights.topics)
-    found = factors(topics, [*nights.manifests, facts], "messages", keys_of(topics))
+    found = factors(Remembered.of(topics), [*nights.manifests, facts], "messages", keys_of(topics))
     assert found[DATES[1]][0] == pytest.approx(factor)
 
 
@@ -200,7 +201,7 @@ def test_history_adds_up_the_nights_with_a_published_quota() -> None:
          "offered": 100, "refused": float(refused), "reserved": 10.0}
         for day, family, refused in zip([DATES[2], *DATES[2:]], ("published", "oracle", "oracle", "published"), (5, 1, 1, 2), strict=True)
     ]  # fmt: skip
-    history = History(pa.Table.from_pylist(entries, OUTCOMES), "messages", [("p", "t"), ("p", "u")], DATES[4])
+    history = History([pa.Table.from_pylist(entries, OUTCOMES)], "messages", [("p", "t"), ("p", "u")], DATES[4])
     known, unknown = history.nights(7)
     assert (known["nights"], known["offered"], known["refused"], known["oracle"]) == (2, 200, 7, {"refused": 1, "reserved": 10})
     assert (unknown["nights"], unknown["offered"], unknown["refused"]) == (0, 0, 0)

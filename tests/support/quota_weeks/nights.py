@@ -20,6 +20,7 @@ from spark_jobs.night import Night, Result, compute_night
 from spark_jobs.nights.rails import Rails, hold
 from spark_jobs.parameters import Parameters
 from spark_jobs.state.manifest import Manifest
+from spark_jobs.state.remembered import Remembered
 from spark_jobs.state.topic_day import TOPICS, TopicSeconds, rows
 from support.quota_weeks.weeks import Week
 
@@ -69,7 +70,8 @@ class Nights:
         topics = pa.concat_tables([each.select(KEPT) for each in [*self.topics, table]])
         outcomes = pa.concat_tables([OUTCOMES.empty_table(), *self.outcomes])
         day = Day(facts.date, facts.zone)
-        return Night(day, days, topics, table, outcomes, self.parameters, self.live, "2026-11-21T01:00:00Z", "test", self.pins)
+        of = Remembered.of
+        return Night(day, days, of(topics), of(table), of(outcomes), self.parameters, self.live, "2026-11-21T01:00:00Z", "test", self.pins)
 
 
 def limited(offered: np.ndarray, rate: float, burst: float, retries: int = 0) -> tuple[np.ndarray, np.ndarray]:
