@@ -32,6 +32,7 @@ from spark_jobs.method.memory import Floats, Ints, Memory
 from spark_jobs.method.outcomes import OUTCOMES, PUBLISHED, contenders, outcomes
 from spark_jobs.method.peakiness import shape
 from spark_jobs.method.pins import Pin, pinned_rates, remarks
+from spark_jobs.method.promise import Night as PastNight
 from spark_jobs.method.promise import promise
 from spark_jobs.method.quotas import Facts, Quotas, Told, kept
 from spark_jobs.method.remember import COLUMNS, Remembering, keys_of, only_refused, with_something_passed
@@ -242,7 +243,8 @@ def _judged(facts: Mapping[str, Any]) -> scale.Judged | None:
 
 def _promised(nights: Sequence[Mapping[str, Any]]) -> JSON:
     """The range of the share that a month of such nights refuses, in a million; None where that is not known."""
-    known = [(each["realised_ppm"] / 1e6, each["published_offered"]) for each in nights if each.get("published_offered")]
+    seen = [each for each in nights if each.get("published_offered")]
+    known = [PastNight(each["realised_ppm"] / 1e6, each["published_offered"], each.get("topics", 1.0)) for each in seen]
     found = promise(known)
     return None if found is None else [float(f"{share * 1e6:.3g}") for share in found]
 

@@ -2,30 +2,45 @@
 
 One figure is no promise where few events decide: a fleet of two topics that refused 0.02 % of a month may refuse 0.2 % of the next one. So
 the share of the next LONG_NIGHTS nights is foreseen as lognormal: the middle is what was refused of all that was offered, the spread comes
-from how far single nights were from it. It counts twice, because the past month is as much a sample as the next one. What no night has
-shown is in no range: it says what can be seen, not what can happen.
+from how far single nights were from it. It counts twice, because the past month is as much a sample as the next one.
+
+What no night has shown is in no range. A month of one topic with events refused up to 70 times what the one before did, or a seventieth of
+it, so nothing is promised on less than LEAST_EVIDENCE. And a month without an event is as likely as one with it where a few nights are all
+that was refused: then the range begins at nothing.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 LONG_NIGHTS: Final = 28
 LEAST_NIGHTS: Final = 14  # two of each weekday; before that a spread is a guess
 SIGMAS: Final = 2.0  # nine of ten months hold with it where events come in one of four nights; with 1.64, four of five
+LEAST_EVIDENCE: Final = 100.0  # nights x topics, as the guard's (a guess; of 96 generated months 72 have less)
+FEW_NIGHTS: Final = 5.0  # equal ones that all refusals are worth; with fewer a month may refuse nothing (a guess)
 
 
-def promise(nights: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
-    """(share refused, offered) of past nights, newest last → the range of the share that nine of ten months of such nights refuse; None
-    where too few nights are known, or none of them refused anything."""
-    recent = [(share, offered) for share, offered in nights[-LONG_NIGHTS:] if offered > 0]
-    refused = sum(share * offered for share, offered in recent)
-    if len(recent) < LEAST_NIGHTS or refused <= 0:
+class Night(NamedTuple):
+    """A past night: the share that was refused, what was offered, and how many topics of equal size that is worth."""
+
+    share: float
+    offered: float
+    topics: float
+
+
+def promise(nights: Sequence[Night]) -> tuple[float, float] | None:
+    """Past nights, newest last → the range of the share that nine of ten months of such nights refuse; None where too little is known, or
+    none of them refused anything."""
+    recent = [night for night in nights[-LONG_NIGHTS:] if night.offered > 0]
+    lost = [night.share * night.offered for night in recent]
+    refused = sum(lost)
+    if len(recent) < LEAST_NIGHTS or refused <= 0 or sum(night.topics for night in recent) < LEAST_EVIDENCE:
         return None
-    middle = refused / sum(offered for _, offered in recent)
-    variance = sum(((share - middle) * offered) ** 2 for share, offered in recent) * len(recent) / (len(recent) - 1) / refused**2
+    middle = refused / sum(night.offered for night in recent)
+    variance = sum(((night.share - middle) * night.offered) ** 2 for night in recent) * len(recent) / (len(recent) - 1) / refused**2
     both = variance * (1 + LONG_NIGHTS / len(recent)) * len(recent) / LONG_NIGHTS  # of the past nights, and of the month to come
     width = math.exp(SIGMAS * math.sqrt(math.log1p(both)))
-    return middle / width, min(middle * width, 1.0)
+    few = refused**2 / sum(each**2 for each in lost) < FEW_NIGHTS
+    return 0.0 if few else middle / width, min(middle * width, 1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from spark_jobs.method.promise import LEAST_EVIDENCE
 from spark_jobs.report.facts import ALTERNATIVES, DIMENSIONS, LISTS, NAMES, PUBLISHED, RULES, Fleet, Nights, Side, Topic
 from spark_jobs.report.words import TIMES, UNKNOWN, amount, digits, moment, plain, pluralise, rate, share, short_day, three, times
 
@@ -155,12 +156,19 @@ def expected_text(fleet: Fleet) -> str:
 def promise_text(fleet: Fleet) -> str:
     """The range that nine of ten such months refuse, and where the target is no promise: where that goes beyond CAREFUL times it."""
     if fleet.promise is None:
-        return ""
+        known = fleet.evidence["messages"]
+        if known is None or known >= LEAST_EVIDENCE or "messages" not in fleet.nights28:
+            return ""
+        return f"No month can be promised: what is known is worth {three(known)} nights of one topic, and that takes {LEAST_EVIDENCE:.0f}."
     low, high = fleet.promise
-    found = f"Nine of ten such months refuse {share(low)} to {share(high)}."
+    found = (
+        f"Nine of ten such months refuse {share(low)} to {share(high)}."
+        if low
+        else f"Nine of ten such months refuse at most {share(high)}."
+    )
     if fleet.target is None or (low >= fleet.target / CAREFUL and high <= CAREFUL * fleet.target):
         return found
-    return f"{found} The target is aimed at, and that range is what these topics let anybody promise."
+    return f"{found} The target is aimed at, and that is what these topics let anybody promise."
 
 
 def careful_text(fleet: Fleet) -> str:

@@ -126,7 +126,8 @@ def test_what_will_be_refused_names_the_topics_and_their_hours() -> None:
     ("promise", "said"),
     [
         ([500, 2000], "Nine of ten such months refuse 0.05 % to 0.2 %."),
-        ([50, 5000], "Nine of ten such months refuse 0.005 % to 0.5 %. The target is aimed at, and that range is what these topics let"),
+        ([50, 5000], "Nine of ten such months refuse 0.005 % to 0.5 %. The target is aimed at, and that is what these topics let"),
+        ([0, 5000], "Nine of ten such months refuse at most 0.5 %. The target is aimed at, and that is what these topics let"),
     ],
 )
 def test_the_report_promises_the_range_that_it_can(promise: list[int], said: str) -> None:
@@ -138,6 +139,15 @@ def test_the_report_promises_the_range_that_it_can(promise: list[int], said: str
         assert said in text
         assert ("is aimed at" in text) is ("is aimed at" in said)
     assert json.loads(found["report.json"])["promise"] == [each / 1e6 for each in promise]
+
+
+@pytest.mark.parametrize(("evidence", "said"), [(56, True), (100, False), (None, False)])
+def test_few_topics_are_promised_nothing_and_that_is_said(evidence: int | None, said: bool) -> None:
+    quota = Quota("rocketmq", "a", messages=(5, 50), evidence=night_of(1400, [5] * 24))
+    night: Any = {"target_refused_ppm": 1000, "promise_ppm": {"messages": None}, "evidence": {"messages": evidence}}
+    found = texts(Snapshot("2026-11-21T00:00:00Z", "x", quotas=(quota,), night=night))
+    sentence = "No month can be promised: what is known is worth 56 nights of one topic, and that takes 100."
+    assert [sentence in found[name] for name in ("report.html", "report.md")] == [said] * 2
 
 
 def test_a_missed_target_is_red_over_every_horizon_that_is_shown() -> None:
