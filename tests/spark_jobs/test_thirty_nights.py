@@ -1,7 +1,7 @@
 """Thirty nights in a row: a day of traffic through a gateway's real judge, its log, `sluice quotas nightly`, and the next day under what
 that has published. No night stops but the one whose log lacks a gateway; a launch is not strangled, a topic that was throttled is not
-for long, what a rule has closed stays closed, no quota passes a ceiling, a pin is what it says, a storm teaches nothing, seconds that a
-clock has jumped over are missing and not idle, a second run of a night changes nothing.
+for long, what a rule has closed stays closed, no quota passes a ceiling, a pin is what it says, all are within a capacity, a storm teaches
+nothing, seconds that a clock has jumped over are missing and not idle, a second run of a night changes nothing.
 
 Days are short: ten minutes of a day are observed, which is all the job knows of it. A burst of ten seconds would be a part of such a day
 that no method could overlook, so bursts are of two seconds here.
@@ -168,6 +168,11 @@ def test_thirty_nights(memory: Path, capsys: pytest.CaptureFixture[str]) -> None
         again = live()
         assert nightly(NIGHTS - 1, "--again")[0] == 0
         assert live()["quotas"] == again["quotas"], "a night computed anew comes out as before"
+        whole = sum(quota["messages"]["rate"] for quota in live()["quotas"])
+        capacity = round(0.8 * whole)
+        code, said = nightly(NIGHTS - 1, "--again", "--capacity", str(capacity))
+        assert code == 0, said
+        within = {quota["topic"]: quota["messages"]["rate"] for quota in live()["quotas"]}
 
     report = {topic: [round(found.rates.get((topic, day), 0), 2) for day in range(NIGHTS)] for topic in TOPICS}
     assert found.share("launch", range(LAUNCH, LAUNCH + 1)) < 0.01, report
@@ -192,6 +197,8 @@ def test_thirty_nights(memory: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert found.rates["roofed", NIGHTS - 1] > ROOF, "its quota is above the ceiling, as k is 1 or more"
     assert limit_of_roofed["messages_per_second"] == ROOF, "and does not hold there"
     assert {rate for (topic, _), rate in found.rates.items() if topic == "pinned"} == {20}
+    assert sum(within.values()) == pytest.approx(capacity, rel=1e-4), within
+    assert within["pinned"] == 20, "pins come off first"
     for topic in ("steady", "noisy", "growing"):
         assert found.share(topic, range(4, NIGHTS)) < 0.02, (topic, report)
         assert found.rates[topic, NIGHTS - 1] < 10 * mean_of(topic, NIGHTS - 1, np.random.default_rng(0)), (topic, report)
