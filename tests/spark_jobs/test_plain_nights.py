@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyarrow.parquet import read_table, write_table
 
 from common.log_files.marks import Counted
 from spark_jobs import commands
@@ -97,6 +98,31 @@ def test_a_small_night_is_the_same_with_spark_and_without_byte_for_byte(
         (one, facts), (other, other_facts) = topics(tmp_path / "plain", date), topics(tmp_path / "by-spark", date)
         assert one.equals(other)
         assert facts == other_facts
+
+
+def test_days_of_the_version_before_are_read_and_the_next_one_is_written_anew(tmp_path: Path) -> None:
+    """Which kept neither rates of overload nor the hours of refusals, and of a night neither its worth in topics nor its evidence."""
+    for date in DATES:
+        write(tmp_path / "log", date)
+    state, later = tmp_path / "state", ("overloaded", "refused_hours")
+    for at, date in enumerate(DATES):
+        previous = {"previous": tmp_path / f"{DATES[at - 1]}.json"} if at else {}
+        assert compute(tmp_path / "log", date, state, tmp_path / f"{date}.json", now=NOW, min_active_days=1, **previous) == 0  # type: ignore[arg-type]
+        if date == DATES[-1]:
+            break
+        (part,) = state.glob(f"dt={date}/data-*/topics/*.parquet")
+        write_table(read_table(part).drop_columns(list(later)), part)
+        manifest = state / f"dt={date}" / "manifest.json"
+        facts = json.loads(manifest.read_text())
+        for dimension in facts["fleet"].values():
+            for name in ("topics", "evidence"):
+                del dimension[name]
+        manifest.write_text(json.dumps(facts))
+    table, facts = topics(state, DATES[-1])
+    assert all(table[name].null_count < len(table) for name in later)
+    assert {"topics", "evidence"} <= set(facts["fleet"]["messages"])
+    quotas = json.loads((tmp_path / f"{DATES[-1]}.json").read_text())["quotas"]
+    assert {quota["evidence"]["days"] for quota in quotas if quota["topic"] == "orders"} == {3}
 
 
 def test_a_small_night_needs_no_java(tmp_path: Path) -> None:
