@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final, NamedTuple
 
 from common.log_files import manifest, names
@@ -24,7 +25,7 @@ from spark_jobs.storage.storage import Entry, Storage
 
 FORMS: Final = tuple(f".{form}" for form in names.BEST_FIRST)  # the first one that is there is read
 LOOKS: Final = 3  # times to look again when a file vanishes between listing and hashing: one rename per file and day
-READERS: Final = 8  # manifests read at a time: a small file of an object store takes tens of milliseconds (a guess)
+READERS: Final = 8  # manifests read, and checksums asked for, at a time: each takes a store tens of milliseconds (a guess)
 
 
 class LogFile(NamedTuple):
@@ -62,7 +63,9 @@ def files_of(log: Location, hours: Iterable[tuple[str, str]], storage: Storage) 
     for _ in range(LOOKS):
         try:
             shipped = _shipped(log, wanted, storage)
-            found = [_log_file(log, entry, shipped, storage) for entry in _entries(log, days, wanted, shipped, storage)]
+            entries = _entries(log, days, wanted, shipped, storage)
+            with ThreadPoolExecutor(READERS) as pool:
+                found = list(pool.map(partial(_log_file, log, shipped=shipped, storage=storage), entries))
         except FileNotFoundError:
             continue
         _refuse_half_shipped(log, found, shipped)
