@@ -113,7 +113,7 @@ def nightly(
         raise CommandError(USAGE, str(error)) from None
     try:
         with sigterm_as_interrupt():
-            reached = [read(place, token_file, timeout) for place in gateways or (os.environ.get("SLUICE_ADMIN") or DEFAULT_ADMIN,)]
+            reached = read_all(gateways or (os.environ.get("SLUICE_ADMIN") or DEFAULT_ADMIN,), token_file, timeout)
             result = night(replace(options, **more), reached, compute)
     except KeyboardInterrupt:
         raise CommandError(INTERRUPTED, f"interrupted; {GO_ON}") from None
@@ -167,7 +167,12 @@ def night(options: Options, gateways: list[Gateway], compute: Any) -> Result:
         return Nightly(options, gateways, compute, storages, print_status).run()
 
 
-def read(place: str, token_file: Path | None, timeout_s: float) -> Gateway:
-    """The gateway at `URL[,TOKENFILE]`."""
-    url, _, own = place.partition(",")
-    return read_gateway(AdminClient(url, token_for(url, Path(own) if own else token_file, os.environ), timeout_s))
+def read_all(places: Sequence[str], token_file: Path | None, timeout_s: float) -> list[Gateway]:
+    """The gateways at `URL[,TOKENFILE]` each."""
+    known: dict[tuple[str, str], dict[str, Any]] = {}
+    found = []
+    for place in places:
+        url, _, own = place.partition(",")
+        client = AdminClient(url, token_for(url, Path(own) if own else token_file, os.environ), timeout_s)
+        found.append(read_gateway(client, known))
+    return found

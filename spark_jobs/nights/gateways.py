@@ -17,10 +17,11 @@ import gzip
 import hashlib
 import json
 import time
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, overload
 
 from common.failures import FAILED, UNREACHABLE, USAGE, Failure
 from common.figures import pluralise
@@ -99,8 +100,9 @@ class Gateway:
         return f"<Gateway {self.name} {self.url}>"
 
 
-def read_gateway(client: Client) -> Gateway:
-    """Ask one gateway what is live. Raises Failure with its address."""
+def read_gateway(client: Client, known: dict[tuple[str, str], dict[str, Any]] | None = None) -> Gateway:
+    """Ask one gateway what is live. Raises Failure with its address. `known`: the evidence of each topic at gateways that were read before;
+    of what is live the same is kept once, as a topic is at many of them."""
     state = client.ask("GET", "/v1/status").body
     quotas = client.ask("GET", "/v1/quotas/status").body
     live, tried = client.ask("GET", PATHS[ENFORCE]), client.ask("GET", PATHS[SHADOW])
@@ -112,8 +114,19 @@ def read_gateway(client: Client) -> Gateway:
         raise Failure(FAILED, f"{client.url}: its quotas cannot be read ({error}); are its sluice and this one of one version?") from None
     return Gateway(
         client, str(state.get("name")), pool, float(state.get("uptime_seconds") or 0), quotas, {ENFORCE: live.etag, SHADOW: tried.etag},
-        snapshots[0], snapshots[1] if quotas.get("shadow") else None,
+        _kept_once(snapshots[0], {} if known is None else known), snapshots[1] if quotas.get("shadow") else None,
     )  # fmt: skip
+
+
+def _kept_once(snapshot: Snapshot, known: dict[tuple[str, str], dict[str, Any]]) -> Snapshot:
+    """The snapshot without each quota's share, which is its gateway's own, and with evidence that is that of `known` where it is equal."""
+
+    def kept(quota: Quota) -> Quota:
+        evidence = {name: value for name, value in quota.evidence.items() if name != "share"}
+        first = known.setdefault((quota.protocol, quota.topic), evidence)
+        return replace(quota, evidence=first if first == evidence else evidence)
+
+    return replace(snapshot, quotas=tuple(map(kept, snapshot.quotas)))
 
 
 def pools(gateways: Sequence[Gateway]) -> list[list[Gateway]]:
@@ -165,7 +178,31 @@ def shares_of(quota: Quota, place_of: Mapping[str, int], count: int, unseen: Seq
     return {place: floor + (1 - floor * len(parts)) * part for place, part in parts.items()}
 
 
-def shared(snapshot: Snapshot, groups: Sequence[Sequence[Gateway]], in_log: Iterable[str] = ()) -> list[Snapshot]:
+class Shared(Sequence[Snapshot]):
+    """The snapshot of each pool, made when it is asked for: with all their evidence those of 5,000 gateways would be gigabytes."""
+
+    def __init__(self, snapshot: Snapshot, parts: Sequence[tuple[array[int], array[float], array[int]]]) -> None:
+        """`parts`: by pool, which quotas it has, its share of each, and how many pools have one."""
+        self._snapshot, self._parts = snapshot, parts
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    @overload
+    def __getitem__(self, place: int) -> Snapshot: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Snapshot]: ...
+
+    def __getitem__(self, place: int | slice) -> Any:
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(len(self)))]
+        quotas = self._snapshot.quotas
+        own = (_part(quotas[at], share, pools) for at, share, pools in zip(*self._parts[place], strict=True))
+        return replace(self._snapshot, quotas=tuple(own))
+
+
+def shared(snapshot: Snapshot, groups: Sequence[Sequence[Gateway]], in_log: Iterable[str] = ()) -> Sequence[Snapshot]:
     """The snapshot that each pool gets, in its short form. `in_log`: gateways that the log has lines of, with or without demand."""
     snapshot = short_form(snapshot)
     if len(groups) == 1:
@@ -173,12 +210,15 @@ def shared(snapshot: Snapshot, groups: Sequence[Sequence[Gateway]], in_log: Iter
     seen = {*in_log, *(name for quota in snapshot.quotas for name in _inner(quota.evidence.get("gateways")))}
     place_of = {gateway.name: place for place, group in enumerate(groups) for gateway in group}
     unseen = [place for place, group in enumerate(groups) if not any(gateway.name in seen for gateway in group)]
-    parts: list[list[Quota]] = [[] for _ in groups]
-    for quota in snapshot.quotas:
+    parts = [(array("l"), array("d"), array("l")) for _ in groups]
+    for at, quota in enumerate(snapshot.quotas):
         shares = shares_of(quota, place_of, len(groups), unseen)
         for place, share in shares.items():
-            parts[place].append(_part(quota, share, len(shares)))
-    return [replace(snapshot, quotas=tuple(own)) for own in parts]
+            which, how_much, of = parts[place]
+            which.append(at)
+            how_much.append(share)
+            of.append(len(shares))
+    return Shared(snapshot, parts)
 
 
 def short_form(snapshot: Snapshot) -> Snapshot:
@@ -280,16 +320,16 @@ class Publication:
     tell: Callable[[str], None] = print  # sentences for the person at the terminal
     undone: list[str] = field(default_factory=list)  # addresses of gateways that were given back what they had
 
-    def publish(self, wanted: Sequence[tuple[Gateway, Snapshot]]) -> None:
-        """Publish at every gateway that does not have it, or at none.
+    def publish(self, groups: Sequence[Sequence[Gateway]], parts: Sequence[Snapshot]) -> None:
+        """Publish each pool's part at every gateway of it that does not have it, or at none.
 
         Raises Failure that names the gateway that failed, and says which were given back what they had, or could not be, or may have
         the new quotas. What else ends it, such as Ctrl-C, is raised after the same.
         """
         done: list[tuple[Gateway, str]] = []
-        for gateway, snapshot in wanted:
-            body_of(snapshot, f"{gateway.name} ({gateway.url})")  # before any of them has one
-        for gateway, snapshot in wanted:
+        for group, snapshot in zip(groups, parts, strict=True):
+            body_of(snapshot, f"{group[0].name} ({group[0].url})")  # before any of them has one
+        for gateway, snapshot in ((gateway, snapshot) for group, snapshot in zip(groups, parts, strict=True) for gateway in group):
             try:
                 sha256 = snapshot.sha256()
                 if (gateway.record(self.mode) or {}).get("sha256") != sha256:

@@ -16,7 +16,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -196,6 +196,8 @@ class Nightly:
             nights.forget(options.date)
             nights.write_json(options.date, BEGUN, {**begun, COMPUTED_WITH: options.computed_with()})
         self._before = before if before is not None and not moved else self._live_or_tried()
+        for gateway in self._gateways:  # nobody asks for it any more, and of thousands it is gigabytes
+            gateway.live = replace(gateway.live, quotas=())
 
     def _live_or_tried(self) -> Snapshot:
         """What is in force, or else what is tried."""
@@ -256,8 +258,9 @@ class Nightly:
         faults = backtest_fault(snapshot, options.max_would_refuse, days), candidate_fault(days, found.publish, options)
         stops = [*found.tripped, *filter(None, (self._newer_in_force(), *faults))]
         parts = shared(found.publish, self._pools, nights.manifest(options.date).get("gateways") or ())
-        to_publish = [(gateway, part) for group, part in zip(self._pools, parts, strict=True) for gateway in group]
-        wanted = {gateway.url: part.sha256() for gateway, part in to_publish}
+        wanted = {
+            gateway.url: sha256 for group, part in zip(self._pools, parts, strict=True) for sha256 in [part.sha256()] for gateway in group
+        }
         written = {"guard_rails": stops, "promised_ppm": promised, "wanted": wanted, "judged": [day._asdict() for day in days]}
         nights.write_json(options.date, PLAN, {**found.to_json(), **written})
         if stops:
@@ -270,7 +273,7 @@ class Nightly:
         nights.keep(options.date, QUOTAS, found.publish)  # as published: a backtest of the next day looks here
         if publication.mode == ENFORCE and options.shadow_nights and not any(gateway.record(ENFORCE) for gateway in self._gateways):
             nights.keep_trial([gateway.url for gateway in self._gateways], options.shadow_nights)  # also where it is taken back
-        publication.publish(to_publish)
+        publication.publish(self._pools, parts)
         nights.write_json(options.date, APPLIED, self._record(publication, said))
         changes = (
             f"{pluralise(len(found.publish.quotas), 'quota')} of {options.date}, {len(found.differences)} changed, {len(found.held)} held"

@@ -23,7 +23,7 @@ from cli.exits import CommandError
 from common.failures import UNREACHABLE
 from limiter.quota_snapshot import Quota, Snapshot, dump, load
 from spark_jobs.backtest.nights import published
-from spark_jobs.nights.gateways import LONG, PUBLISH_TIMEOUT_S, shared, short_form, whole_snapshot
+from spark_jobs.nights.gateways import LONG, PUBLISH_TIMEOUT_S, read_gateway, shared, short_form, whole_snapshot
 from spark_jobs.nights.night import Options, reaching
 from spark_jobs.storage.location import Location
 from support.admin.admin_client import folder_in_memory
@@ -488,6 +488,22 @@ def test_a_gateway_is_sent_its_topics_alone_and_at_most_two_megabytes() -> None:
     assert {len(part.quotas) for part in parts} == {topics // 2}
     assert len(dump(parts[0])) < 2_000_000
     assert len(gzip.compress(dump(parts[0]))) < 200_000
+
+
+def test_of_what_is_live_at_many_gateways_the_same_evidence_is_kept_once(make: Any) -> None:
+    """Five thousand gateways with a thousand topics each, and each topic at 25 of them."""
+    night = make("one", "two", "three")
+    night.evidence = dict(snapshot(1).quotas[0].evidence) | {"gateways": {"one": 0.6, "two": 0.3, "three": 0.1}}
+    assert night.run()[0] == 0
+    known: dict[tuple[str, str], dict[str, Any]] = {}
+    clients = [AdminClient("http://{}:{}".format(*each.address), each.token(), 10) for each in night.gateways]
+    read = [read_gateway(client, known) for client in clients]
+    (one,), (two,), (three,) = (each.live.quotas for each in read)
+    assert one.evidence is two.evidence is three.evidence is known["rocketmq", "orders"]
+    assert one.messages != three.messages, "each has its own share"
+    assert "share" not in one.evidence
+    again = whole_snapshot([each.live for each in read]).quotas[0]
+    assert again.messages == (100, 100)
 
 
 def test_a_publication_has_one_hash_for_all_files_and_the_night_has_the_list() -> None:
