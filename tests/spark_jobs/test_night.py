@@ -392,6 +392,13 @@ def test_an_incident_that_is_excluded_teaches_nothing() -> None:
     assert run(True) < 0.5 * run(False)
 
 
+def test_lines_of_another_day_are_said() -> None:
+    """findings.md 8, 7: 200 of them were left out without a word."""
+    day = Day("2026-03-02")
+    result = Nights().night(Week(day, 86_400, [topic_seconds("orders", day, traffic(day, 10))]), stray=200)
+    assert result.frame.night["remarks"] == ["200 lines in the files of 2026-03-02 were of another day, and were left out"]
+
+
 def test_the_first_night_of_all_has_no_quotas_and_says_so() -> None:
     (result,) = steady_nights(Nights(), 1, plain(10))
     assert result.snapshot.quotas == ()
