@@ -242,6 +242,18 @@ def rule_nights(series: Series, known: Sequence[tuple[Memory, Shape]], rule: Cal
     return found
 
 
+def rule_nights_raised(series: Series, known: Sequence[tuple[Memory, Shape]], rule: Callable[[Memory], Floats], burst_s: float) -> Floats:
+    """As `rule_nights`, raised within the day: by surges, and at full hours by the method's own factors."""
+    method = published(series, known, [1.0] * len(known), [guard.OWN] * len(known))
+    quotas = []
+    for (memory, _), own in zip(known, method, strict=True):
+        rates = np.where(memory.active_days() >= series.parameters.min_active_days, np.nan_to_num(rule(memory)), np.nan)
+        scaled = rates[:, None] * np.array(RULE_FACTORS)
+        quotas.append(Quotas(scaled, np.fmax(np.ceil(scaled * burst_s), 3.0), np.stack([own.hourly] * len(RULE_FACTORS), axis=1)))
+    topics = [topic for _, topic in series.memory.keys]
+    return nights_raised(series.days[1:], topics, series.observed[1:], quotas, max(series.observed) // 24)
+
+
 def times(surfaces: Surfaces, count: int) -> Surfaces:
     """The same surfaces `count` times over, for `count` buckets of each topic at once; the losses are not copied."""
     found = Surfaces([])
@@ -275,6 +287,7 @@ class Walked(NamedTuple):
     raised: Floats | None  # as `constant`, raised within the day
     raised_moving: Floats | None
     rules: dict[str, Floats]
+    raised_rules: dict[str, Floats] | None
     oracle: Floats  # the least rate for the very day
     own: Floats  # as published, by night
     changes: Floats
@@ -289,9 +302,11 @@ def walked(
     *,
     also_moving: bool = True,
     also_raised: bool = False,
+    rules_too: bool = False,
 ) -> Walked:
     """`shaper` in place of the method's; `k`: a frozen one in place of the job's own; `burst_s`: the burst of the simple rules, in seconds
-    of their rate; `also_moving`: half of the time is for the score with the job's own k; `also_raised`: with the raise within the day."""
+    of their rate; `also_moving`: half of the time is for the score with the job's own k; `also_raised`: with the raise within the day, and
+    `rules_too`: the rules as well."""
     known = nights(series, shaper)
     own, families = calibrated(series, known)
     if k is not None:
@@ -301,10 +316,11 @@ def walked(
     raised = walk_raised(series, known, [1.0] * len(known), [guard.OWN] * len(known)) if also_raised else None
     raised_moving = walk_raised(series, known, own, families) if also_raised and also_moving else None
     rules = {name: rule_nights(series, known, rule, burst_s) for name, rule in RULES.items()}
+    also = {name: rule_nights_raised(series, known, rule, burst_s) for name, rule in RULES.items()} if rules_too else None
     oracle = rule_nights(series, known, lambda memory: series.memory.need[:, memory.days], series.parameters.burst_seconds)
     as_published = walk(series, known, own, families, 1.0)
     changed = changes(series, known, own, families)
-    return Walked(constant, moving, raised, raised_moving, rules, oracle, as_published, changed, own)
+    return Walked(constant, moving, raised, raised_moving, rules, also, oracle, as_published, changed, own)
 
 
 def score(series: Series, shaper: Shaper = shape, k: float | None = None, burst_s: float = 1.0, *, also_moving: bool = True) -> Scored:
@@ -344,11 +360,12 @@ class Windows(NamedTuple):
     own: list[float]  # with the k that the job finds
     raised: list[float]  # as `constant`, with the raise within the day
     raised_own: list[float]  # as `own`, with it
+    both_raised: list[float]  # as `raised`, and the rules are raised as well
     oracle: list[float]
     changed: float  # share of the quotas that change on an ordinary night: the median
 
     def said(self) -> str:
-        shown = (self.constant, self.own, self.raised, self.raised_own, self.oracle)
+        shown = (self.constant, self.own, self.raised, self.raised_own, self.both_raised, self.oracle)
         parts = [f"{geometric_mean(each):.3f} {max(each):.2f}" if each else "none" for each in shown]
         return f"{', '.join(parts)}, {self.changed:.0%}"
 
@@ -356,16 +373,18 @@ class Windows(NamedTuple):
 def windows(found: Walked, length: int = WINDOW_NIGHTS) -> Windows:
     """Sliding windows, each with the simple rules that were best in it: the mean over all days hides weeks that go wrong."""
     count = len(found.ks)
-    ways = (found.constant, found.moving, found.raised, found.raised_moving, found.oracle)
-    scores: tuple[list[float], list[float], list[float], list[float], list[float]] = ([], [], [], [], [])
+    ways = [(nights_, found.rules) for nights_ in (found.constant, found.moving, found.raised, found.raised_moving)]
+    ways += [(found.raised, found.raised_rules or {}), (found.oracle, found.rules)]
+    scores: list[list[float]] = [[] for _ in ways]
     for first in range(max(count - length, 0) + 1):
         part = slice(first, first + length)
-        rules = {name: Curve.of(each[:, part]) for name, each in found.rules.items()}
-        for at, nights_ in enumerate(ways):
+        for at, (nights_, of_rules) in enumerate(ways):
+            rules = {name: Curve.of(each[:, part]) for name, each in of_rules.items()}
             if nights_ is not None and (values := [ratio for ratio, _ in ratios(Curve.of(nights_[:, part]), rules).values()]):
                 scores[at].append(geometric_mean(values))
     shares = found.changes[:, 0] / np.maximum(found.changes[:, 1], 1)
-    return Windows(*scores, float(np.median(shares)) if len(shares) else 0.0)
+    constant, own, raised, raised_own, both_raised, oracle = scores
+    return Windows(constant, own, raised, raised_own, both_raised, oracle, float(np.median(shares)) if len(shares) else 0.0)
 
 
 def main() -> None:
@@ -379,10 +398,10 @@ def main() -> None:
     options.add_argument("--burst", type=float, default=1.0, help="of the simple rules, in seconds of their rate")
     given = options.parse_args()
     columns = f"{'series':24}{'score':>8}{'moving k':>10}   {'at 3, 1, 0.3, 0.1 %':38}{'realised':>8}{'late':>9}     k"
-    ways = "with the job's k; both raised within the day; the oracle; changed on a night"
+    ways = "with the job's k; both raised within the day; the first so, over rules that are, too; the oracle; changed on a night"
     print(f"{columns}  best simple rules; {WINDOW_NIGHTS}-night windows: mean, worst; {ways}")
     scored: list[tuple[Scored, Windows]] = []
-    walk_one = partial(walked, burst_s=given.burst, also_raised=True)
+    walk_one = partial(walked, burst_s=given.burst, also_raised=True, rules_too=True)
 
     def line(name: str, found: Walked) -> tuple[Scored, Windows]:
         one = scored_of(found), windows(found)
@@ -414,6 +433,7 @@ def _summary(name: str, scored: Sequence[tuple[Scored, Windows]]) -> str:
         ("with the job's k", [each.own for each in all_windows]),
         ("raised within the day", [each.raised for each in all_windows]),
         ("the same with the job's k", [each.raised_own for each in all_windows]),
+        ("raised, over rules that are raised as well", [each.both_raised for each in all_windows]),
     ):
         every = [each for one in of_windows for each in one]
         worst = geometric_mean(max(one) for one in of_windows if one)
