@@ -130,7 +130,7 @@ async def _named(text: str, places: list[TopicPlace]) -> list[TopicPlace]:
     The names of a slice are made lower case and decoded as one text, which costs a tenth of one after the other.
     """
     words = text.casefold().split()
-    decoded = not all(PLAIN.fullmatch(word) for word in words)  # else they stand in the name as the API has it
+    decoded = not all(PLAIN.fullmatch(word) for word in text.lower().split())  # else they stand in the name as the API has it
     found: list[TopicPlace] = []
     started = trio.current_time()
     for first in range(0, len(places), NAMES_PER_SLICE):
