@@ -19,7 +19,7 @@ once. That is token leasing::
   unpaid what it owed (once `line` per bucket), and takes with it what it was granted (once `slice`).
 * **The slice.** A member wants to have, beside its line, what it has spent lately in HORIZON_NS; after a refusal all of SLICE_NS of the
   rate (or one token, where that is less). After IDLE_NS without a request it wants nothing: it gives back what it has and only pays what
-  it owes. An ask is answered before the next one is made. Where tokens are scarce, what costs more than the line waits for a slice in hand.
+  it owes. An ask is answered before the next one is made.
 * **Short of tokens** the owner shares what there is between the members that were short lately (`LeaseOwner.grant`).
 * **The owner is gone** (`Lease.owner_lost`): each member fills by itself, up to its line and not above, at its last share of the rate: of a
   limit that was used up, what it got of it in the last seconds, less a 128th, of which each has its part that had nothing; of one that

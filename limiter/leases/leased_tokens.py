@@ -34,8 +34,8 @@ class LeasedTokens:
     """
 
     __slots__ = (
-        "_amount", "_asked", "_full", "_got", "_got_since", "_hungry", "_last", "_level", "_line", "_pace", "_per_ns", "_rest", "_scarce",
-        "_share", "_short", "_slice", "_spent",
+        "_amount", "_asked", "_full", "_got", "_got_since", "_hungry", "_last", "_level", "_line", "_pace", "_per_ns", "_rest", "_share",
+        "_short", "_slice", "_spent",
     )  # fmt: skip
 
     def __init__(self, rate: Rate, capacity: int, members: int, now: int) -> None:
@@ -46,7 +46,6 @@ class LeasedTokens:
         self._pace = 0  # units spent in HORIZON_NS, as seen lately
         self._hungry = False  # something was refused since the last grant
         self._short = False  # the owner had less than was wanted, the last time
-        self._scarce = False  # the same, while there is an owner
         self._got = 0  # tokens granted since `_got_since`
         self._got_since = now
         self._share = WHOLE // members  # of the rate: what it got lately
@@ -72,7 +71,7 @@ class LeasedTokens:
         if self._full == 0:
             return 0
         if need > self._line:  # it would never fit: into debt for it, as a bucket does
-            return min(count, self._level // need + 1) if self._level >= self._first(need) else 0
+            return min(count, self._level // need + 1) if self._level >= 0 else 0
         return room // need if room >= need > 0 else 0
 
     def available_above(self, count: int, cost: int, kept_ns: int) -> int:
@@ -121,13 +120,8 @@ class LeasedTokens:
         """Units that are not there for one of `cost`."""
         need = cost * self._per_ns
         if need > self._line and self._level + self._line < need:
-            return max(0, self._first(need) - self._level)
+            return max(0, -self._level)
         return max(0, need - self._line - self._level)
-
-    def _first(self, need: int) -> int:
-        """The level at which one that needs more than the line may go into debt: where tokens are scarce, with a slice in hand, as a bucket
-        must be full. Those that need less take them before."""
-        return min(self._slice, need - self._line) if self._scarce else 0
 
     def want(self, cost: int) -> None:
         """Somebody waits for one of `cost`."""
@@ -191,7 +185,7 @@ class LeasedTokens:
         self._got += tokens * permille // 1000
         short = tokens < self._asked
         if self._asked > 0:
-            self._short = self._scarce = short
+            self._short = short
             if not short:
                 self._hungry = False
         self._asked = 0
@@ -221,7 +215,6 @@ class LeasedTokens:
 
     def refill(self, lease: Lease, now: int) -> None:
         """While there is no owner: up to owing nothing, at its share of the rate. Time without an owner is none in which nothing came."""
-        self._scarce = False
         self._got = 0
         self._got_since = now
         begun = max(self._last, lease.owner_lost_at)

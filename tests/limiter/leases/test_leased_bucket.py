@@ -151,26 +151,6 @@ def test_a_debt_beyond_the_line_is_changed_as_a_buckets(old: Limit, new: Limit, 
     assert leased.available(1, 0, 0, START) == 1
 
 
-def test_where_tokens_are_scarce_one_that_costs_more_than_the_line_waits_for_a_slice() -> None:
-    """Else it takes the token that a small one waits for, as where a line is one token."""
-    lease = Lease(4)
-    leased = LeasedBucket(messages(20, 8), START, lease)  # a slice of two
-    assert leased.available(1, 10, 0, START) == 1, "the first of a fresh key"
-    leased.take(1, 1, 0)
-    now = START
-    found = []
-    for _ in range(3):
-        now += SECOND
-        assert leased.available(1, 10, 0, now) == 0
-        ((_, wanted, _),) = lease.asks(now)
-        leased.grant(min(wanted, 1), 0, now)
-        found.append((leased.available(1, 10, 0, now), leased.available(1, 1, 0, now), wanted))
-    assert found == [(0, 1, 3), (0, 1, 2), (1, 1, 1)]
-    lease.owner_lost(now)
-    leased.take(1, 2, 0)
-    assert leased.available(1, 10, 0, now) == 1, "it never has more by itself"
-
-
 def test_a_line_that_is_spent_is_spent_after_a_change() -> None:
     leased = LeasedBucket(messages(100, 4), START, Lease(4))
     leased.take(1, 1, 0)  # the line, though it is more than its part of the burst
