@@ -156,7 +156,7 @@ def test_a_close_is_answered_when_all_before_it_is_through(rabbitmq: RabbitMQ, g
         lift(gateway, queue)
         assert publisher.over.wait(HANG_S)
         assert publisher.close_answered
-        assert queue.depth() == count
+        wait_until(lambda: queue.depth() == count, within=30, what="the broker's queue has what its channel was sent")
 
 
 def test_a_broker_that_goes_away_is_told_and_nothing_was_acked_that_it_did_not_have(tmp_path: Path, start_gateway: StartGateway) -> None:
