@@ -69,7 +69,8 @@ class LastReload:
 class FileRules(Protocol):
     """The configuration's rules, to which live changes apply: `admin.store.store.Store`."""
 
-    file_rules: tuple[Rule, ...]
+    @property
+    def file_rules(self) -> tuple[Rule, ...]: ...
 
     def with_live_rules(self, file_rules: tuple[Rule, ...]) -> tuple[Rule, ...]: ...
 

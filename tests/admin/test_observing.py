@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from admin.store import recovery
+from admin.store import recovery, state_directory
 from admin.store.changes import Author, WriteFailedError
 from admin.store.state import StoredOverride
 from admin.store.store import Store, StoreError
@@ -241,7 +241,7 @@ async def test_nothing_is_stored_while_another_process_has_the_lock_and_no_disk_
 async def test_a_folder_that_cannot_be_read_has_its_reason_also_after_a_takeover_that_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Store, "_open_folder", lambda _: "Permission denied")  # root may look into all of them
+    monkeypatch.setattr(state_directory, "_make", lambda _: "Permission denied")  # root may look into all of them
     running = Store.open(tmp_path, RULES, Clock())
     await running.hand_over()
     await running.take_again()

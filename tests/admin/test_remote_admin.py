@@ -156,7 +156,7 @@ async def test_a_full_disk_is_said_and_the_old_limit_stays(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(api.store, "_commit", full)
+    monkeypatch.setattr(api.store._directory, "commit", full)
     assert "No space left on device" in await service.change("9003", b"orders", 5, *WHO)
     assert (api.store.revision, api.gateway.enforced) == (0, [])
 

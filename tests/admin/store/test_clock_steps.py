@@ -10,7 +10,8 @@ import pytest
 from admin.store.changes import Author
 from admin.store.clock_steps import BELIEVE_S, STEP_S, ClockSteps
 from admin.store.state import StoredOverride, format_time
-from admin.store.store import AHEAD_S, DOUBT_S, Store
+from admin.store.state_directory import AHEAD_S
+from admin.store.store import DOUBT_S, Store
 from support.admin.admin_client import RULES, Clock
 
 KEY = "limits/rocketmq/orders"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from admin.store.changes import Author
 from admin.store.live_rules import merged
 from admin.store.state import StoredRule
 from admin.store.store import Store
@@ -199,7 +200,7 @@ async def test_a_change_of_a_rule_that_is_not_there_adds_none(api: Control) -> N
 
 
 async def test_there_are_only_so_many(api: Control, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("admin.store.store.MAX_LIVE_RULES", 2)
+    monkeypatch.setattr("admin.store.rules_in_force.MAX_LIVE_RULES", 2)
     await add(api, "a")
     await add(api, "b")
     answer = await api.ask("PUT", "/v1/rules/c?force=1", STORM)
@@ -214,13 +215,12 @@ async def test_a_dry_run_adds_nothing_and_shows_the_topics_in_use(api: Control) 
     assert (api.store.revision, names(api)) == (0, [rule.name for rule in RULES])
 
 
-def test_a_file_read_again_keeps_live_rules_and_its_own_do_not_hold_beside_one_of_the_same_name(tmp_path: Path) -> None:
+async def test_a_file_read_again_keeps_live_rules_and_its_own_do_not_hold_beside_one_of_the_same_name(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "state", RULES, Clock(), rule_texts=RuleTexts())
     stored = StoredRule({"match": {"exchange": "orders"}, "limit": {"messages": "3/s"}}, 1)
-    plan = store.plan([("live-rules/orders", stored)])
+    plan = await store.change(lambda: ([("live-rules/orders", stored)], None), Author("tester"), "test")
     assert [rule.name for rule in plan.rules.rules] == ["rocketmq-topics", "orders"]
     assert plan.rules.effective(amqp_topic(b"/", b"orders", b"a"))[0].limit.messages == Rate(3)
-    store.state = plan.state
     assert store.live_rules_over(RULES) == ["orders"]
     other = (Rule("new", Match(protocol="amqp"), limit=Limit(messages=Rate(1))),)
     assert [rule.name for rule in store.replace_file_rules(other).rules] == ["orders", "new"]

@@ -64,14 +64,14 @@ async def test_the_rules_are_those_of_a_start_with_the_same_state(tmp_path: Path
         if rng.random() < 0.2:
             await store.remove_expired()
     rules, state = store.rules(), store.state
-    first_end = store._first_end_of(state)
+    first_end = store._in_force.first_end(state)
     store.close()
     again = Store.open(tmp_path, RULES, clock)
     assert again.state == state
     assert again.rules().overrides == rules.overrides
     assert again.rules().level_overrides == rules.level_overrides
     assert again.rules().next_expiry == rules.next_expiry
-    assert again._first_end_of(again.state) == first_end
+    assert again._in_force.first_end(again.state) == first_end
     again.close()
 
 

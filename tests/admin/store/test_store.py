@@ -13,6 +13,7 @@ import trio
 
 from admin.store.changes import Author, StoreError
 from admin.store.journal import Entry, Journal, JournalError
+from admin.store.rules_in_force import MAX_KEYS
 from admin.store.snapshots import KEEP, publication
 from admin.store.state import (
     QUOTAS,
@@ -27,7 +28,7 @@ from admin.store.state import (
     key_of,
     key_target,
 )
-from admin.store.store import MAX_KEYS, Store
+from admin.store.store import Store
 from common.durable_files import FileSystem
 from config.rule_texts import RuleTexts
 from limiter.limits import Rate

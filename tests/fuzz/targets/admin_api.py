@@ -22,7 +22,8 @@ from admin.authentication.auth import Tokens
 from admin.authentication.token_store import TokenStore
 from admin.http.peer import Peer
 from admin.store.state import decode_state, encode_state
-from admin.store.store import STATE, Store
+from admin.store.state_directory import STATE
+from admin.store.store import Store
 from common.durable_files import FileSystem
 from config.rule_texts import RuleTexts
 from support.admin.admin_client import RULES, Clock

@@ -20,7 +20,8 @@ from fuzz.targets.admin_api import Unsynced
 from admin.store.audit_chain import verify_journal
 from admin.store.journal import BEGIN, FILE, Entry, Journal, JournalError, chained, latest
 from admin.store.state import StateError, decode_state, encode_state
-from admin.store.store import STATE, Store, StoreError
+from admin.store.state_directory import STATE
+from admin.store.store import Store, StoreError
 from gateway.clock import now_ns
 from gateway.lifecycle import fill_levels
 from limiter.buckets.packed_buckets import ROW_BYTES, SECRET_BYTES
