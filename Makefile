@@ -16,7 +16,7 @@ unexport PYTHONPATH
 
 BIN      := .venv/bin
 PIP      := $(BIN)/python -m pip --disable-pip-version-check --quiet
-PACKAGES := common limiter config gateway admin spark_jobs cli
+PACKAGES := common limiter config gateway admin control_plane spark_jobs cli
 SOURCES  := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' -not -path 'config/state/*' -not -path 'config/access-log/*' -not -name '*.so') pyproject.toml setup.py README.md LICENSE \
             deploy/packaging/native.py deploy/packaging/git_version.py deploy/packaging/one_package.py deploy/packaging/sluice_source_names.py
 PRODUCT  := .venv/.product-$(if $(SLUICE_COMPILE),$(SLUICE_COMPILE),auto)
@@ -150,7 +150,7 @@ $(PRODUCT): .venv/.dependencies $(SOURCES)
 	$(wheel)
 	@$(PIP) install --no-deps --force-reinstall dist/sluice_gateway-*.whl
 	@$(BIN)/python deploy/packaging/sluice_source_names.py
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -c 'import sluice.cli.main, sluice.cli.first_steps, sluice.gateway.standalone'
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -c 'import sluice.cli.main, sluice.cli.first_steps, sluice.control_plane.standalone'
 	@rm -f .venv/.product-*
 	@touch $@
 

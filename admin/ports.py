@@ -1,4 +1,4 @@
-"""A running gateway as the admin API sees it. `gateway/control_plane.py` implements it.
+"""A running gateway as the admin API sees it. `control_plane/control_plane.py` implements it.
 
 Admin never imports gateway.
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from admin.recent_events import RecentEvents
+from common.recent_events import RecentEvents
 from common.views.connections import AnyConnection
 from common.views.limits import OverLimitView
 from common.views.listeners import ListenerView

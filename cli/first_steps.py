@@ -16,7 +16,7 @@ from limiter.units import format_limit
 
 if TYPE_CHECKING:
     from config import Settings
-    from gateway.lifecycle.admin_server import SignInLink
+    from control_plane.admin_server import SignInLink
 
 MAX_LISTENERS_SHOWN: Final = 3  # listeners; more are a configuration that is no newcomer's; a guess
 

@@ -50,8 +50,8 @@ def run(
     With --protocol, --bind and --upstream no file is needed, and none is read.
     """
     from cli.first_steps import first_steps
+    from control_plane.main import run as run_gateway
     from gateway.event_loop.heap import bound_free_heap
-    from gateway.main import run as run_gateway
 
     bound_free_heap()  # before the settings, whose files are read on threads
     flags = taken_flags(options)

@@ -156,7 +156,7 @@ def level_of(handler: QueueHandler) -> str:
 
 
 def set_level(handler: QueueHandler, level: str) -> None:
-    """Write lines of this level and above. Events of level info are made in any case: `admin/recent_events.py` keeps them."""
+    """Write lines of this level and above. Events of level info are made in any case: `common/recent_events.py` keeps them."""
     handler.setLevel(level.upper())
     logger.setLevel(min(handler.level, logging.INFO))
 

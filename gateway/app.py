@@ -8,7 +8,8 @@
             Gateway (this) ─────────► Accounts ──► access log, metrics, log events
 
 Only the order of things is decided here: how to start, how a client becomes a session, and how to stop. A host governs the gateway:
-`standalone.py` (a process of its own, with its store and its admin API) or `workers/worker.py` (one of several, under a parent).
+`control_plane/standalone.py` (a process of its own, with its store and its admin API) or `workers/worker.py` (one of several, under a
+parent).
 """
 
 from __future__ import annotations

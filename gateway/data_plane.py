@@ -1,7 +1,7 @@
 """What carries traffic, as its control plane sees it: four doors, `report`, `describe`, `act` and `enforce`.
 
-There are two: the gateway of this process (`LocalPlane`), and a worker behind its socket (`workers/child.py`), at whose other end is a
-`LocalPlane` again. So each view is made in one place (`telemetry/views.py`), wherever clients are served.
+There are two: the gateway of this process (`LocalPlane`), and a worker behind its socket (`control_plane/workers/child.py`), at whose
+other end is a `LocalPlane` again. So each view is made in one place (`telemetry/views.py`), wherever clients are served.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 WIDTH = 160  # characters of a line of prose; tables, code and lines that are one long link are as wide as they must be
-PACKAGES = ("admin", "cli", "common", "config", "gateway", "limiter", "spark_jobs")
+PACKAGES = ("admin", "cli", "common", "config", "control_plane", "gateway", "limiter", "spark_jobs")
 FOLDERS = (*PACKAGES, "bench", "deploy", "docs", "tests")
 TEXT = (".md", ".py", ".toml", ".yaml", ".yml", ".sh", ".service", ".c")
 FOREIGN = frozenset(

@@ -19,8 +19,8 @@ from admin.http.slices import yield_to_loop
 from admin.views.views import EventsPage
 
 if TYPE_CHECKING:
-    from admin.recent_events import RecentEvents
     from admin.stream_hub import StreamHub
+    from common.recent_events import RecentEvents
 
 JSONObject = dict[str, Any]
 

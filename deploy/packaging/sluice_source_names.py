@@ -17,7 +17,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-PACKAGES = ("admin", "cli", "common", "config", "gateway", "limiter", "spark_jobs")
+PACKAGES = ("admin", "cli", "common", "config", "control_plane", "gateway", "limiter", "spark_jobs")
 
 
 class _Alias(Loader):

@@ -2,8 +2,8 @@
 
 This is the one place to add a metric. `exposition.family(name, samples)` writes it: it takes the label names from here, so a sample with
 too few or too many labels is an error, and so is a name that is not here. The values are collected in `collector.py` (the gateway's),
-`topic_metrics.py` (one series per topic), `spool.py`, `fleet_metrics.py`, `refused_clients.py`, `gateway/workers/parent.py`,
-`gateway/control_plane.py`, `admin/alerting/webhooks.py` and `admin/app.py`.
+`topic_metrics.py` (one series per topic), `spool.py`, `fleet_metrics.py`, `refused_clients.py`, `control_plane/workers/parent.py`,
+`control_plane/control_plane.py`, `admin/alerting/webhooks.py` and `admin/app.py`.
 `docs/reference/metrics.md` is generated from it (`make docs`).
 
 A help text says what is counted, in which unit, and what to compare it with where that helps. Names follow Prometheus' rules: base units,

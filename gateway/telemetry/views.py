@@ -1,8 +1,8 @@
 """Every view that a data plane has of its state: how it is made of one gateway, and how those of several processes become one.
 
 This is the one place to add a view. A worker sends it in its report, the parent merges it, and where one process serves alone it is shown
-as it was made (`gateway/control_plane.py`). A route of the admin API that shows it names it in its `views`. Its type says how the values of
-several processes become one (`common/views/view.py`).
+as it was made (`control_plane/control_plane.py`). A route of the admin API that shows it names it in its `views`. Its type says how the
+values of several processes become one (`common/views/view.py`).
 """
 
 from __future__ import annotations

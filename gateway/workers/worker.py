@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import trio
 
-from admin.recent_events import RecentEvents
 from common import log
 from common.quick_switches import quick_switches
+from common.recent_events import RecentEvents
 from common.supervised_loop import SupervisedLoop
 from common.tls.certificates import TlsFileError
 from common.tls.context import Texts

@@ -1,6 +1,6 @@
 """The intraday raise in a replay: what a gateway with both raises switched on would have raised, by its own code, on the log's clock.
 
-At each full hour and every ten seconds the demand since then is looked at, as `gateway.lifecycle.hourly_raises` does. Where no line came
+At each full hour and every ten seconds the demand since then is looked at, as `control_plane.hourly_raises` does. Where no line came
 for a while the looks of that time are made up for, each at its own second, until nothing is raised any more.
 """
 

@@ -75,7 +75,7 @@ async def test_filtered_pages_reach_the_end(api: Control) -> None:
 
 
 async def test_a_gap_is_said(api: Control, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("admin.recent_events.MAX_EVENTS", 3)
+    monkeypatch.setattr("common.recent_events.MAX_EVENTS", 3)
     first = happen(api, "started")
     for _ in range(5):
         happen(api, "started")
@@ -150,7 +150,7 @@ async def test_events_missed_are_told_again(api: Control) -> None:
 
 @pytest.mark.parametrize("last", ["0ther-7", "fake-1", "nonsense", "fake-99999"])
 async def test_a_gap_is_said_before_what_is_left(api: Control, monkeypatch: pytest.MonkeyPatch, last: str) -> None:
-    monkeypatch.setattr("admin.recent_events.MAX_EVENTS", 3)
+    monkeypatch.setattr("common.recent_events.MAX_EVENTS", 3)
     for _ in range(6):
         happen(api, "started")
     async with reading(api, "?snapshots=0", headers={"Last-Event-ID": last}) as reader:

@@ -313,14 +313,14 @@ def test_run_gives_the_settings_to_the_gateway_and_ends_as_it_does(sluice: Any, 
     from types import ModuleType
 
     seen: list[Any] = []
-    main = ModuleType("gateway.main")
+    main = ModuleType("control_plane.main")
 
     def run(settings: object, *_: object) -> int:
         seen.append(settings)
         return 9
 
     main.run = run  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "gateway.main", main)
+    monkeypatch.setitem(sys.modules, "control_plane.main", main)
     (tmp_path / "c.yaml").write_text("listeners: [{name: a, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}]\n")
     assert (
         sluice("run", "-c", tmp_path / "c.yaml", "--admin-bind", "127.0.0.1:0", "--log-level", "debug", "--set", "limiter.threads=0").code

@@ -28,10 +28,10 @@ ABSENT: Final = (
 # Ours: other verbs, and what only few configurations want.
 OURS_ABSENT: Final = (
     "admin.alerting.hook", "cli.client_advice", "cli.limits", "cli.live", "cli.log", "cli.quotas", "cli.rules", "cli.top", "cli.why",
-    "common.log_files.ship", "gateway.broker_load.amqp", "gateway.fleet.fleet", "gateway.telemetry.span_export", "gateway.workers",
-    "spark_jobs",
+    "common.log_files.ship", "control_plane.workers", "gateway.broker_load.amqp", "gateway.fleet.fleet", "gateway.telemetry.span_export",
+    "gateway.workers", "spark_jobs",
 )  # fmt: skip
-MOST_OURS: Final = 505  # of a gateway, interpreted, where each module counts: 493 (2026-11); of the compiled build, 300
+MOST_OURS: Final = 507  # of a gateway, interpreted, where each module counts: 506 (2026-11); of the compiled build, 300
 MOST_OTHERS: Final = 325  # of a gateway: 311 (2026-11)
 
 
@@ -45,7 +45,7 @@ def within(modules: set[str], packages: tuple[str, ...]) -> set[str]:
 
 
 def is_ours(name: str) -> bool:
-    return name.partition(".")[0] in {"admin", "cli", "common", "config", "gateway", "limiter", "spark_jobs"}
+    return name.partition(".")[0] in {"admin", "cli", "common", "config", "control_plane", "gateway", "limiter", "spark_jobs"}
 
 
 def of_command(*words: str, directory: Path) -> set[str]:

@@ -159,5 +159,5 @@ def test_an_answer_without_an_end_is_an_outage_of_its_peer(peer_of: tuple[str, s
 
 
 def test_the_table_of_peers_has_them_and_no_other() -> None:
-    """Those of a takeover are in tests/gateway/lifecycle/test_takeover.py: they speak over a Unix socket."""
+    """Those of a takeover are in tests/control_plane/test_takeover.py: they speak over a Unix socket."""
     assert table() == {name for name, _ in ASKS} | {RUNNING, NEXT}

@@ -181,7 +181,7 @@ class World:
 @contextmanager
 def another_version(folder: Path) -> Iterator[None]:
     """What is started meanwhile is this source tree with another word on the dashboard."""
-    for name in ("admin", "cli", "common", "config", "gateway", "limiter", "spark_jobs"):
+    for name in ("admin", "cli", "common", "config", "control_plane", "gateway", "limiter", "spark_jobs"):
         shutil.copytree(HERE.parents[1] / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     words = folder / "admin/dashboard/messages/en.js"
     text = words.read_text()

@@ -171,6 +171,7 @@ def test_the_tutorial_can_be_followed_beside_a_real_rabbitmq(
         "cli",
         "common",
         "config",
+        "control_plane",
         "gateway",
         "limiter",
         "spark_jobs",

@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 MOST = 25  # inputs added of each target in one run
 LONGEST = 1024  # bytes; of an input that is worth to be kept
-MEASURED = tuple(f"{ROOT / package}/" for package in ("gateway", "limiter", "admin"))
+MEASURED = tuple(f"{ROOT / package}/" for package in ("gateway", "limiter", "admin", "control_plane"))
 
 Step = tuple[str, int, int]  # file, from line, to line
 

@@ -41,7 +41,7 @@ def guided(name: str, seconds: int, found: Path, crashes: Path) -> None:
     from fuzz.mutators import mutated
     from fuzz.targets import TARGETS
 
-    with atheris.instrument_imports(include=["gateway", "limiter", "admin"]):
+    with atheris.instrument_imports(include=["gateway", "limiter", "admin", "control_plane"]):
         target = TARGETS[name]
 
     for directory in (found / name, crashes / name):

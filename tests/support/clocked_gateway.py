@@ -1,6 +1,6 @@
 """`sluice` in a process whose hours a test makes pass: `python clocked_gateway.py FILE run ...`; FILE holds seconds that have passed more.
 
-Only the intraday raise sees them (`gateway.lifecycle.hourly_raises`): buckets, deadlines and the access log go by the real clocks.
+Only the intraday raise sees them (`control_plane.hourly_raises`): buckets, deadlines and the access log go by the real clocks.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 
 from cli.main import main
-from gateway import control_plane
+from control_plane import control_plane
+from control_plane.hourly_raises import HourlyRaises
 from gateway.clock import now_ns
-from gateway.lifecycle.hourly_raises import HourlyRaises
 
 
 def run(passed: Path, arguments: list[str]) -> None:

@@ -13,10 +13,10 @@ from typing import Any, cast
 from admin.store.store import Store
 from common import log
 from config import load
+from control_plane.standalone import Standalone
+from control_plane.workers.child import Child
+from control_plane.workers.parent import Parent
 from gateway import systemd
-from gateway.standalone import Standalone
-from gateway.workers.child import Child
-from gateway.workers.parent import Parent
 from gateway.workers.wire import Ready
 
 CONFIGURATION = """\

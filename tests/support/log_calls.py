@@ -20,7 +20,7 @@ import log_events  # noqa: E402
 
 ALWAYS: Final = log_events.ALWAYS
 LOG_EVENTS: Final = log_events.LOG_EVENTS
-ROOMS: Final = ("common", "gateway", "admin", "limiter")
+ROOMS: Final = ("common", "gateway", "admin", "control_plane", "limiter")
 DIRECT: Final = {"event": 1, "failure": 0}  # functions of the modules `log`, and the position of the event's name
 PASSED_ON: Final = frozenset({"name", "error", "level"})  # parameters of those that are no fields
 

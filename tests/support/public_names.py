@@ -27,10 +27,10 @@ from admin.store.store import Store
 from cli.main import sluice
 from config import load
 from config.schema import rules_schema, schema
+from control_plane.standalone import Standalone
 from gateway.clock import now_ns
 from gateway.close_causes import COMMON
 from gateway.protocols import PROTOCOLS
-from gateway.standalone import Standalone
 from gateway.telemetry.metrics import METRICS
 from limiter.keys import Key, Origin
 from limiter.rules.sender import Sender

@@ -14,7 +14,7 @@ from typing import Any
 import trio
 from fuzz.scripts import cut
 
-from gateway.lifecycle.takeover import FORMAT, SERVING, Asker, TakeoverPoint, _receive
+from control_plane.takeover import FORMAT, SERVING, Asker, TakeoverPoint, _receive
 
 STATE = Path("/")
 logging.getLogger("sluice").addHandler(logging.NullHandler())

@@ -12,12 +12,12 @@ import pytest
 from msgspec import to_builtins
 
 from admin.views.limit_views import usage_of
+from control_plane.standalone import Standalone
 from gateway.broker_load.adaptive_caps import LEARN_S, MIN_SAMPLES, AdaptiveCaps, BrokerLoad, ConfirmPace, describe
 from gateway.clock import now_ns
 from gateway.lifecycle import periodic_tasks
 from gateway.protocols import PROTOCOLS
 from gateway.session.broker_flow import BrokerFlow
-from gateway.standalone import Standalone
 from limiter.limits import Adapt
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import rocketmq_topic

@@ -19,6 +19,7 @@ import trio.testing
 from admin.store.changes import Author
 from admin.store.state import StoredOverride, format_time
 from common.supervised_loop import SupervisedLoop
+from control_plane.standalone import Standalone
 from gateway.app import SLICE_SESSIONS, Gateway
 from gateway.clock import now_ns
 from gateway.lifecycle.drain import release_held
@@ -38,7 +39,6 @@ from gateway.listeners.upstreams import Upstreams
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.pipeline.pipeline import Batch
 from gateway.session.states import OPEN
-from gateway.standalone import Standalone
 from gateway.transport.channel import Channel
 from gateway.transport.proxy_protocol import Ends
 from gateway.waiting.stage import Wait

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import trio.testing
 
+from control_plane.standalone import Standalone
 from gateway.data_plane import LocalPlane
-from gateway.standalone import Standalone
 from gateway.telemetry import live_snapshot, refused_clients, status
 from gateway.workers.wire import StateReport
 from gateway.workers.worker import encoded

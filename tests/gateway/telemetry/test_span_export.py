@@ -169,8 +169,8 @@ def test_a_missing_package_is_named_with_the_way_out(monkeypatch: pytest.MonkeyP
 def test_without_tracing_nothing_of_opentelemetry_is_imported() -> None:
     """All that a gateway imports, its exporter's own file included."""
     program = (
-        "import sys, gateway.standalone, gateway.workers.worker, gateway.workers.parent, gateway.main, gateway.telemetry.span_export, "
-        "config.lints; print(sorted(name for name in sys.modules if name.split('.')[0] in "
+        "import sys, control_plane.standalone, gateway.workers.worker, control_plane.workers.parent, control_plane.main, "
+        "gateway.telemetry.span_export, config.lints; print(sorted(name for name in sys.modules if name.split('.')[0] in "
         "('opentelemetry', 'google', 'requests')))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT, timeout=HANG_S)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from msgspec import to_builtins
 
-from gateway.standalone import Standalone
+from control_plane.standalone import Standalone
+from control_plane.workers import scrapes
+from control_plane.workers.named_series import all_named
 from gateway.telemetry import spool
 from gateway.telemetry.views import merge
 from gateway.waiting.disk.waiting_disk import WRITE, Job, WaitingDisk
-from gateway.workers import scrapes
-from gateway.workers.named_series import all_named
 from support.idle_standalone import idle_standalone
 
 ORDERS = ("amqp", "%2F/orders/", "produce")

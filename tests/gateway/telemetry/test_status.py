@@ -10,12 +10,12 @@ import pytest
 import trio
 
 from common.views.connections import ConnectionView
+from control_plane.standalone import Standalone
 from gateway.app import Gateway
 from gateway.clock import now_ns
 from gateway.counting.accounts import OTHER
 from gateway.session import description
 from gateway.session.session import Session
-from gateway.standalone import Standalone
 from gateway.telemetry import status
 from support.idle_standalone import idle_standalone
 from support.wires.wires import Wires

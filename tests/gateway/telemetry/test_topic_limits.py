@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from control_plane.workers import named_series, scrapes
 from gateway.counting.accounts import OTHER, Accounts
 from gateway.telemetry import exposition, topic_limits
 from gateway.telemetry.metrics import TOPIC
 from gateway.telemetry.process_metrics import process_lines
 from gateway.telemetry.topic_limits import TopicLimits
 from gateway.telemetry.topic_metrics import topic_lines
-from gateway.workers import named_series, scrapes
 from limiter.judge import Judge
 from limiter.keys import Key, Tally
 from limiter.limits import Limit, Rate

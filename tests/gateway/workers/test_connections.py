@@ -15,11 +15,11 @@ import trio.testing
 
 from common.views.connections import ConnectionView, SilentConnectionView
 from common.views.topics import TopicView
+from control_plane.workers.child import DESCRIBE_S
 from gateway.data_plane import Close
 from gateway.telemetry import status
 from gateway.telemetry.views import DECODERS
 from gateway.workers import rules as rule_sets
-from gateway.workers.child import DESCRIBE_S
 from gateway.workers.wire import FOR_PARENTS, FOR_WORKERS, Begin, Describe, Described, Reload, StateReport, listen
 from gateway.workers.worker import Worker, encoded
 from support.idle_standalone import idle_parent, written

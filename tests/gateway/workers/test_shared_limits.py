@@ -17,7 +17,7 @@ WORKERS = 3
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     clock = [BEGIN]
-    monkeypatch.setattr("gateway.workers.child.now_ns", lambda: clock[0])
+    monkeypatch.setattr("control_plane.workers.child.now_ns", lambda: clock[0])
     return clock
 
 

@@ -12,18 +12,18 @@ from admin.access import Access
 from admin.app import Admin
 from admin.authentication.auth import TokenError
 from admin.ports import ReloadFailedError
-from admin.recent_events import RecentEvents
 from admin.series_store import SeriesStore
+from common.recent_events import RecentEvents
 from common.views.connections import AnyConnection, ConnectionView
 from common.views.limits import OverLimitView
 from common.views.listeners import ListenerView
 from common.views.spool import SpooledTopicView, SpoolView
 from common.views.status import FleetView, LimitsInUseView, StatusView
 from common.views.topics import ClientView, TopicView
+from control_plane.workers import topic_lists
 from gateway.lifecycle.scheduling import result_cooperatively
 from gateway.telemetry import exposition
 from gateway.telemetry.topic_limits import messages_limit
-from gateway.workers import topic_lists
 from limiter.judge import Judge
 from limiter.keys import Origin
 from limiter.request import Request

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from control_plane.workers.child import Child
 from gateway.data_plane import FollowBacklog, Message
 from gateway.workers.bucket_ids import BucketIds
-from gateway.workers.child import Child
 from gateway.workers.wire import Asks, Grants, StateReport
 from limiter.buckets.factory import BucketFactory
 from limiter.judge import Judge
@@ -89,7 +89,7 @@ def key_of(judge: Judge) -> Key:
 
 
 def world(held: RuleSet, workers: int = 2) -> tuple[Judge, LeaseOwner, list[Pair]]:
-    """The parent's judge, who lends of its buckets, and the workers. `gateway.workers.child.now_ns` must be the test's."""
+    """The parent's judge, who lends of its buckets, and the workers. `control_plane.workers.child.now_ns` must be the test's."""
     parent, owner = Judge(held), LeaseOwner()
     parent.make_buckets_with(BucketFactory(workers, None))
     return parent, owner, [Pair(parent, owner, place, held, workers) for place in range(1, workers + 1)]
