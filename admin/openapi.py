@@ -15,7 +15,7 @@ import msgspec
 from admin.authentication.auth import Role
 from admin.http.exchange import WITHOUT_BODY
 from admin.http.problems import ProblemBody
-from admin.http.routing import JSON, Parameter, Route
+from admin.http.routing import EVENT_STREAM, JSON, Parameter, Route
 
 PROBLEM: Final = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemBody"}}}
 VERSION: Final = "1"  # of the API: the /v1 of its paths
@@ -150,7 +150,9 @@ def _one_of(schemas: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _operation(route: Route, answer: dict[str, Any] | None, body: dict[str, Any] | None) -> dict[str, Any]:
-    content = {route.answer_type: {"schema": answer if answer is not None else NO_TYPE}}
+    content: dict[str, dict[str, Any]] = {route.answer_type: {"schema": answer if answer is not None else NO_TYPE}}
+    if route.answer_type == EVENT_STREAM:  # a text, in which JSON stands
+        content[EVENT_STREAM] = {"schema": NO_TYPE, "x-snapshot": answer}
     if route.columns:
         content["text/csv"] = {"schema": NO_TYPE}
     parameters: list[dict[str, Any]] = [
@@ -162,7 +164,7 @@ def _operation(route: Route, answer: dict[str, Any] | None, body: dict[str, Any]
         parameters.append(IF_MATCH)
     if route.method not in ("GET", "HEAD") and not route.answers_secret:
         parameters.append(IDEMPOTENCY_KEY)
-    if route.answer_type == "text/event-stream":
+    if route.answer_type == EVENT_STREAM:
         parameters.append(LAST_EVENT_ID)
     operation: dict[str, Any] = {
         "operationId": _name(route),
@@ -214,7 +216,7 @@ def _refusals(route: Route) -> dict[int, str]:
     if route.conditional:
         found |= {412, 428, 507}
     names = {status: f"Problem{status}" for status in sorted(found)}
-    names[BUSY] = "TooManyStreams" if route.answer_type == "text/event-stream" else "Busy"
+    names[BUSY] = "TooManyStreams" if route.answer_type == EVENT_STREAM else "Busy"
     return {status: name for status, name in names.items() if status not in route.statuses}
 
 

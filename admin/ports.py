@@ -16,6 +16,7 @@ from common.recent_events import RecentEvents
 from common.views.connections import AnyConnection
 from common.views.limits import OverLimitView
 from common.views.listeners import ListenerView
+from common.views.snapshot import SnapshotView
 from common.views.spool import SpooledTopicView, SpoolView
 from common.views.status import StatusView
 from common.views.topics import TopicView
@@ -49,8 +50,8 @@ class Gateway(Protocol):
     @property
     def recent_events(self) -> RecentEvents: ...
 
-    async def snapshot(self) -> JSONObject:
-        """The gateway at a glance: parts of its status, sums and rates over all topics, and the topics with most trouble, worst first."""
+    async def snapshot(self) -> SnapshotView:
+        """The gateway at a glance, but for what `admin` adds: live changes, quotas, the topics' limits (`views/glance.py`)."""
 
     def status(self) -> StatusView:
         """The gateway as a whole."""

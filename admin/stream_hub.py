@@ -11,10 +11,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
+from msgspec.structs import replace
 
 from admin.http.problems import ProblemError
 from common import log
@@ -23,6 +24,7 @@ from common.descriptors import WHOLE
 if TYPE_CHECKING:
     from admin.ports import Gateway
     from admin.views.glance import Glance
+    from common.views.snapshot import SnapshotView
 
 MAX_STREAMS_PER_TOKEN: Final = 32  # one token cannot take them all; a guess
 LOOK_S: Final = 0.25  # seconds; between two looks for new events, at the gateway's common ticks
@@ -43,7 +45,7 @@ class StreamHub:
         self.snapshot_number = 0
         self.at_event = 0  # the number of the last event when the snapshot was made
         self.closed = False
-        self._snapshot: dict[str, Any] = {}
+        self._snapshot: SnapshotView | None = None  # there was none yet
         self._encoded: dict[int, bytes] = {}  # by the number of topics shown
         self._changed = trio.Event()
         self._wanted = trio.Event()
@@ -122,8 +124,8 @@ class StreamHub:
     def snapshot(self, topics: int) -> bytes:
         """The latest snapshot with so many topics, as JSON; encoded once for all who want as many."""
         if topics not in self._encoded:
-            shown = {**self._snapshot, "topics": self._snapshot.get("topics", [])[:topics]}
-            self._encoded[topics] = msgspec.json.encode(shown)
+            assert self._snapshot is not None
+            self._encoded[topics] = msgspec.json.encode(replace(self._snapshot, topics=self._snapshot.topics[:topics]))
         return self._encoded[topics]
 
     async def wait(self, seconds: float) -> None:

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from common.views.connections import AnyConnection
     from common.views.limits import OverLimitView
     from common.views.listeners import ListenerView
+    from common.views.snapshot import SnapshotView
     from common.views.spool import SpooledTopicView, SpoolView
     from common.views.topics import TopicView
     from config import Settings
@@ -307,18 +308,12 @@ class ControlPlane:
         order = {place: at for at, place in enumerate(wanted)}
         return sorted(found, key=lambda item: order[item.key()])
 
-    async def snapshot(self) -> dict[str, Any]:
+    async def snapshot(self) -> SnapshotView:
         moving = live_snapshot.joined([await result_cooperatively(source.moving()) for source in self.topic_sources()])
         topics = await self.topics(live_snapshot.worst(moving))
         await trio.lowlevel.checkpoint()
-        over = self.view("over")
-        return {
-            **live_snapshot.assembled(self.status(), moving, topics),
-            "listeners": glance.in_short(self.listeners()),
-            "over": glance.over_limits(over),
-            "over_total": len(over),
-            "overhead_ms": self.recent_overhead.look(self.view("overhead"), time.monotonic()),
-        }
+        overhead = self.recent_overhead.look(self.view("overhead"), time.monotonic())
+        return live_snapshot.assembled(self.status(), moving, topics, self.listeners(), self.over(), overhead)
 
     def unseen(self) -> list[int]:
         """The workers that are not in the last second of the series."""

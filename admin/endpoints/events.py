@@ -14,9 +14,10 @@ from admin.authentication.auth import Role
 from admin.context import Context
 from admin.http.paging import DEFAULT, LIMIT
 from admin.http.problems import Fault, invalid
-from admin.http.routing import ON, Answer, Parameter, Request, Route
+from admin.http.routing import EVENT_STREAM, ON, Answer, Parameter, Request, Route
 from admin.http.slices import yield_to_loop
 from admin.views.views import EventsPage
+from common.views.snapshot import SnapshotView
 
 if TYPE_CHECKING:
     from admin.stream_hub import StreamHub
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 JSONObject = dict[str, Any]
 
-STREAM: Final = "text/event-stream"
 KEEP_ALIVE_S: Final = 15.0  # seconds; without anything sent, until a comment shows that the stream lives
 RETRY_MS: Final = 2000  # ms; after which a browser connects again
 EVENTS_PER_WRITE: Final = 50  # events; bounds what a stream holds at once
@@ -177,7 +177,7 @@ async def stream(context: Context) -> Answer:
             at, gap = 0, True
     hub.check_room(request.actor.name)
     body = EventStream(hub, request, at, gap=gap, allowed=context.still_allowed)
-    return Answer(body, content_type=STREAM, headers={"X-Accel-Buffering": "no"})
+    return Answer(body, content_type=EVENT_STREAM, headers={"X-Accel-Buffering": "no"})
 
 
 EVENTS: Final = Parameter("events", "flag", "0: without events")
@@ -187,5 +187,5 @@ ROUTES: Final[list[Route]] = [
     Route("GET", "/v1/events", Role.VIEWER, list_events, "The log's last events, the latest last", answer=EventsPage,
           parameters=(AFTER, KIND, TOPIC, LEVEL, LIMIT), views=("events",)),
     Route("GET", "/v1/stream", Role.VIEWER, stream, "Events as they happen, and a snapshot a second (server-sent events)",
-          answer_type=STREAM, parameters=(AFTER, KIND, TOPIC, LEVEL, EVENTS, SNAPSHOTS, TOPIC_COUNT)),
+          answer=SnapshotView, answer_type=EVENT_STREAM, parameters=(AFTER, KIND, TOPIC, LEVEL, EVENTS, SNAPSHOTS, TOPIC_COUNT)),
 ]  # fmt: skip

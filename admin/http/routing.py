@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from admin.context import Context
 
 JSON: Final = "application/json"
+EVENT_STREAM: Final = "text/event-stream"
 ON: Final = ("1", "true")  # how a flag is set
 BODY_LIMIT: Final = 256 * 1024  # bytes (docs/design/reliability.md 5)
 

@@ -1,6 +1,6 @@
 """The state of a gateway: of each of its processes, and as a whole. `GET /v1/status`."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import UNSET, UnsetType
 
@@ -24,6 +24,18 @@ class LimiterView(View, frozen=True, kw_only=True):
     batches: Annotated[dict[str, int], fact("by their way", add_counts)] = {}
 
 
+class FleetMemberView(View, frozen=True, kw_only=True):
+    """What one gateway of a fleet has told of its traffic."""
+
+    name: str
+    received_per_second: Annotated[int | float, fact("a mean over ten seconds", unit="messages/s")]
+    forwarded_per_second: Annotated[int | float, fact("the same", unit="messages/s")]
+    refused_per_second: Annotated[int | float, fact("the same", unit="messages/s")]
+    bytes_per_second: Annotated[int | float, fact("the same", unit="bytes/s")]
+    waiting: Annotated[int | float, fact("now", unit="messages")]
+    connections: Annotated[int | float, fact("open now")]
+
+
 class FleetView(View, frozen=True, kw_only=True):
     """The gateway's part in its fleet; over several processes, which are all members, the worst outage. Null: not known now."""
 
@@ -31,7 +43,7 @@ class FleetView(View, frozen=True, kw_only=True):
     redis: str = ""
     reachable: Annotated[bool, fact("whether Redis answers", least)] = True
     gateways: Annotated[int | None, fact("that share the limits")] = None
-    members: Annotated[list[dict[str, Any]] | None, fact("what each of them has told")] = None
+    members: Annotated[list[FleetMemberView] | None, fact("what each of them has told")] = None
     missing: Annotated[list[str] | None, fact("those that have told nothing lately")] = None
     sum: Annotated[dict[str, float] | None, fact("over all that have told")] = None
     reason: str | None = None

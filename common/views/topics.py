@@ -1,7 +1,7 @@
 """Topics: what became of their messages, the limit that holds for each, and the clients refused most."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Final, Self
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -210,12 +210,22 @@ class TopicView(View, frozen=True, kw_only=True):
 
     def ended(self) -> Self:
         """Of a process that has ended: its counts without its rates. Messages that waited there are lost, so they are abandoned."""
-        rates: dict[str, Any] = dict.fromkeys(RATES, 0.0)
-        return msgspec.structs.replace(self, **rates, waiting=0, wait_p99_ms=None, abandoned=self.abandoned + self.waiting, clients=[])
+        return msgspec.structs.replace(
+            self, **dict.fromkeys(RATES, 0.0), waiting=0, wait_p99_ms=None, abandoned=self.abandoned + self.waiting, clients=[]
+        )
 
 
 TROUBLE: Final = {"refused_per_second": 1e6, "waiting": 1.0, "received_per_second": 1e-6}  # weights: what makes a topic worse than others
 RATES: Final = tuple(f"{what}_per_second{window}" for what in ("received", "forwarded", "refused", "bytes") for window in ("", "_1s"))
+
+
+class LibraryView(View, frozen=True, kw_only=True):
+    """What a client says of itself: AMQP's client-properties, or the language and version of RocketMQ's requests."""
+
+    product: str | UnsetType = UNSET
+    language: str | UnsetType = UNSET
+    version: str | int | UnsetType = UNSET
+    platform: str | UnsetType = UNSET
 
 
 class ClientView(View, frozen=True, kw_only=True):
@@ -226,7 +236,7 @@ class ClientView(View, frozen=True, kw_only=True):
     client: Annotated[str, fact("address", rank=0)]
     user: Annotated[str | None, fact("its user", rank=4)] = None
     names: Annotated[list[str], fact("AMQP: the connection names, up to three", join)] = []
-    libraries: Annotated[list[dict[str, Any]], fact("what the client says of itself; up to three different ones", join)] = []
+    libraries: Annotated[list[LibraryView], fact("what the client says of itself; up to three different ones", join)] = []
     topic: Annotated[str, fact("the topic of which most was over a limit of late", short="worst topic", rank=3)] = ""
     operation: Annotated[str, fact("of the worst topic", rank=32)] = "produce"
     refused: Annotated[int, fact("since the client is listed", add, "messages", short="total refused", rank=6)] = 0

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
+
+from common.views.status import FleetMemberView
 
 SECONDS: Final = 10  # seconds; that rates are the mean of, as everywhere
-RATES: Final = ("received_per_second", "forwarded_per_second", "refused_per_second", "bytes_per_second")
-FIGURES: Final = (*RATES, "waiting", "connections")
+FIGURES: Final = FleetMemberView.__struct_fields__[1:]
+RATES: Final = FIGURES[:4]
 MAX_NAME: Final = 255  # letters; of a gateway's name that is believed
 MAX_FIGURE: Final = 2**53  # of a figure that is believed: such a sum is still a number to whoever reads the JSON
 
@@ -45,11 +47,11 @@ class OwnFigures:
 class Told(NamedTuple):
     """What the gateways have told."""
 
-    members: list[dict[str, Any]]  # by name; of the last SEEN_S
+    members: list[FleetMemberView]  # by name; of the last SEEN_S
     missing: list[str]  # names of those who have told nothing since
 
     def sum(self) -> dict[str, float]:
-        return {name: round(sum(each[name] for each in self.members), 3) for name in FIGURES}
+        return {name: round(sum(getattr(each, name) for each in self.members), 3) for name in FIGURES}
 
 
 def believed(answers: Iterable[object], seen_s: float) -> Told:
@@ -64,10 +66,10 @@ def believed(answers: Iterable[object], seen_s: float) -> Told:
         if not isinstance(told, dict) or not isinstance(told.get("name"), str):
             continue
         name = told["name"][:MAX_NAME].encode(errors="replace").decode()  # JSON can name halves of a character, which nothing can write
-        numbers = {figure: told[figure] for figure in FIGURES if isinstance(told.get(figure), int | float)}
+        numbers = {figure: told[figure] for figure in FIGURES if type(told.get(figure)) in (int, float)}
         if late:
             silent.add(name)
         elif len(numbers) == len(FIGURES) and all(0 <= value <= MAX_FIGURE for value in numbers.values()):
-            members.append({"name": name, **numbers})
-    members.sort(key=lambda each: str(each["name"]))
-    return Told(members, sorted(silent - {each["name"] for each in members}))
+            members.append(FleetMemberView(name=name, **numbers))
+    members.sort(key=lambda each: each.name)
+    return Told(members, sorted(silent - {each.name for each in members}))

@@ -19,7 +19,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from common.views.topics import ClientView
+from msgspec import convert
+
+from common.views.topics import ClientView, LibraryView
 from gateway.counting.recent_rates import RecentCounts
 
 if TYPE_CHECKING:
@@ -100,7 +102,7 @@ class RankedClient:
             client=address,
             user=user or None,
             names=list(self.names),
-            libraries=list(self.libraries),
+            libraries=convert(self.libraries, list[LibraryView]),
             topic=self.worst[0],
             operation=self.worst[1],
             refused=self.refused,

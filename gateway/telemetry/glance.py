@@ -9,26 +9,23 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from heapq import nlargest
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from msgspec import convert
+
+from common.views.snapshot import ListenerInShortView, OverheadView
 
 if TYPE_CHECKING:
     from common.views.limits import OverLimitView
     from common.views.listeners import ListenerView
 
-JSONObject = dict[str, Any]
-
 MOST_OVER: Final = 50  # limits; that are over and shown, those that refuse most first; a guess
 WINDOW: Final = 10  # snapshots, a second apart, that the time added is worked out over
-LISTENER: Final = (
-    "name", "protocol", "bind", "upstream", "upstream_reachable", "upstream_error", "connections_active", "broker_blocked_connections",
-    "broker_blocked_since", "broker_blocked_reason",
-    "broker_busy", "seats",
-)  # fmt: skip
 
 
-def in_short(listeners: Iterable[ListenerView]) -> list[JSONObject]:
+def in_short(listeners: Iterable[ListenerView]) -> list[ListenerInShortView]:
     """The listeners of `GET /v1/listeners`, in short."""
-    return [{name: getattr(listener, name) for name in LISTENER} for listener in listeners]
+    return [convert(listener, ListenerInShortView, from_attributes=True) for listener in listeners]
 
 
 def over_limits(over: Iterable[OverLimitView]) -> list[OverLimitView]:
@@ -49,7 +46,7 @@ class RecentOverhead:
         self._bounds = bounds
         self._looks: deque[tuple[float, list[int]]] = deque(maxlen=WINDOW)
 
-    def look(self, counts: Sequence[int], now_s: float) -> JSONObject | None:
+    def look(self, counts: Sequence[int], now_s: float) -> OverheadView | None:
         """Milliseconds that half of the batches, and 99 of 100, did not exceed since WINDOW looks ago; None: there were none.
 
         A bucket's upper bound; of what lies above the last bound, that bound. `now_s`: monotonic seconds; what was seen at looks long ago,
@@ -62,7 +59,9 @@ class RecentOverhead:
         recent = [max(0, now - then) for now, then in zip(counts, before, strict=True)]
         looks.append((now_s, list(counts)))
         total = sum(recent)
-        return {"p50": self._quantile(recent, 0.5 * total), "p99": self._quantile(recent, 0.99 * total)} if total else None
+        if not total:
+            return None
+        return OverheadView(p50=self._quantile(recent, 0.5 * total), p99=self._quantile(recent, 0.99 * total))
 
     def _quantile(self, counts: list[int], wanted: float) -> float:
         seen = accumulate(counts)

@@ -8,30 +8,30 @@ from __future__ import annotations
 
 from heapq import nlargest
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from common.views.snapshot import SnapshotView
+from common.views.status import StatusView
 from gateway.clock import now_ns
 from gateway.counting.topic_numbers import Trouble, Worst
+from gateway.telemetry import glance
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Mapping, Sequence
 
-    from common.views.status import StatusView
+    from common.views.limits import OverLimitView
+    from common.views.listeners import ListenerView
+    from common.views.snapshot import OverheadView
     from common.views.topics import TopicView
     from gateway.counting.accounts import Place
     from gateway.telemetry.ports import Gateway
-
-JSONObject = dict[str, Any]
 
 MAX_TOPICS: Final = 200  # topics; in a snapshot; a guess
 SLICE_TOPICS: Final = 200  # topics; summed between two turns of the event loop: 0.2 ms
 COUNTS: Final = ("received", "forwarded", "refused", "delayed", "dropped", "abandoned", "bypassed", "shadow_refused", "waiting", "bytes")
 NONE_FORGOTTEN: Final[Mapping[str, int]] = MappingProxyType(dict.fromkeys(COUNTS, 0))
 RATES: Final = ("received_per_second", "forwarded_per_second", "refused_per_second", "bytes_per_second")
-STATUS: Final = (
-    "name", "version", "boot", "uptime_seconds", "ready", "not_ready_because", "draining", "connections", "revision", "memory_full",
-    "event_loop", "warnings", "memory_limit", "fleet", "memory",
-)  # fmt: skip
+STATUS: Final = tuple(name for name in SnapshotView.__struct_fields__ if name in StatusView.__struct_fields__)
 
 
 class Moving(NamedTuple):
@@ -102,12 +102,23 @@ def worst(found: Moving) -> list[Place]:
     return nlargest(MAX_TOPICS, troubles, key=lambda place: troubles[place])
 
 
-def assembled(status: StatusView, found: Moving, topics: list[TopicView]) -> JSONObject:
+def assembled(
+    status: StatusView,
+    found: Moving,
+    topics: list[TopicView],
+    listeners: list[ListenerView],
+    over: list[OverLimitView],
+    overhead: OverheadView | None,
+) -> SnapshotView:
     """A snapshot, with the `topics` that are the worst."""
-    return {
+    return SnapshotView(
         **{name: getattr(status, name) for name in STATUS},
-        "totals": found.counts,
-        "rates": {name: round(rate, 3) for name, rate in zip(RATES, found.rates, strict=True)},
-        "topics_known": len(found.known),
-        "topics": topics,
-    }
+        totals=found.counts,
+        rates={name: round(rate, 3) for name, rate in zip(RATES, found.rates, strict=True)},
+        topics_known=len(found.known),
+        topics=topics,
+        listeners=glance.in_short(listeners),
+        over=glance.over_limits(over),
+        over_total=len(over),
+        overhead_ms=overhead,
+    )

@@ -8,6 +8,7 @@ import pytest
 
 from admin.views import glance, topic_limits
 from admin.views.topic_limits import topic_limit
+from common.views.snapshot import LiveChangesView, SnapshotView
 from support.admin.admin_client import Control
 from support.admin.streams import reading
 
@@ -67,12 +68,15 @@ async def test_a_change_that_has_ended_is_not_counted(api: Control) -> None:
     await change(api, "/v1/rules/mine", {"match": {"topic": "orders"}, "limit": {"messages": "5/s"}, "expires": "30min"})
     await change(api, "/v1/limits/rocketmq/others", {"messages": "5/s", "expires": "2h"})
     shown = glance.Glance(api.gateway, api.store)
-    assert (await shown.added_to({}, 0))["live_changes"]["total"] == 3
+    before = (await shown.added_to(SnapshotView(), 0)).live_changes
+    assert isinstance(before, LiveChangesView)
+    assert before.total == 3
     api.clock.now += 3600
     api.store.lapse()
-    found = (await shown.added_to({}, 0))["live_changes"]
-    assert [each["target"] for each in found["items"]] == ["limits/rocketmq/others"]
-    assert (found["total"], found["next_end"]) == (1, "2026-11-18T13:06:40.000Z")
+    found = (await shown.added_to(SnapshotView(), 0)).live_changes
+    assert isinstance(found, LiveChangesView)
+    assert [each.target for each in found.items] == ["limits/rocketmq/others"]
+    assert (found.total, found.next_end) == (1, "2026-11-18T13:06:40.000Z")
 
 
 async def test_what_is_shown_of_changes_is_bounded(api: Control, monkeypatch: pytest.MonkeyPatch) -> None:

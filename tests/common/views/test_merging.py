@@ -13,7 +13,7 @@ from common.views.columns import types_of
 from common.views.listeners import CapView, ListenerView, SeatsView, UpstreamView
 from common.views.spool import SpoolView
 from common.views.status import AccessLogView, EventLoopView, FleetView, LimitsInUseView, MemoryLimitView, StatusView
-from common.views.topics import ClientView, RefusedClientView, TopicView
+from common.views.topics import ClientView, LibraryView, RefusedClientView, TopicView
 from common.views.view import View, facts, merge, merge_all, merge_processes
 
 MODULES = (connections, limits, listeners, spool, status, topics)
@@ -67,7 +67,7 @@ def test_every_number_is_added_but_for_those_that_say_otherwise() -> None:
         "UpstreamView.held_seconds",
     }  # fmt: skip
     never_merged = ("ConnectionView", "SilentConnectionView", "WorkerView", "TopicAccountView", "TopicLimitView", "CapView", "HeldView",
-                    "StageView", "SpoolStageView", "CreditView", "EncryptionView")  # fmt: skip
+                    "StageView", "SpoolStageView", "CreditView", "EncryptionView", "FleetMemberView", "LibraryView")  # fmt: skip
     found = set()
     for module in MODULES:
         for name, kind in inspect.getmembers(module, inspect.isclass):
@@ -129,7 +129,7 @@ def ranked(address: str, refused: int, rate: float, **more: Any) -> ClientView:
 
 
 def test_a_client_that_several_workers_serve_is_one_with_the_topic_of_the_worst() -> None:
-    pika, java = {"product": "Pika"}, {"product": "RabbitMQ"}
+    pika, java = LibraryView(product="Pika"), LibraryView(product="RabbitMQ")
     one = [ranked("a", 5, 1.0, topic="quiet", names=["n"], libraries=[pika], idle_seconds=0.1), ranked("b", 1, 0.0)]
     other = [ranked("a", 90, 9.5, topic="storm", libraries=[java, pika]), ranked("a", 7, 0.0, user="shop")]
     found = {(item.client, item.user): item for item in merge_all([one, other])}
@@ -207,7 +207,7 @@ def test_of_processes_the_slowest_loop_and_the_fullest_memory_count_and_limits_a
 
 
 def test_of_a_fleet_the_worst_outage_counts() -> None:
-    well = FleetView(name="shop", asks=3, members=[{"name": "a"}], round_trip_ms=1.0)
+    well = FleetView(name="shop", asks=3, missing=["a"], round_trip_ms=1.0)
     lost = FleetView(name="shop", reachable=False, asks=4, reason="timeout", outage_seconds=7.0, round_trip_ms=2.0)
     found = merge(well, lost)
     assert (found.reachable, found.reason, found.outage_seconds, found.asks, found.round_trip_ms) == (False, "timeout", 7.0, 7, 2.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from common.views.topics import ClientView
+from common.views.topics import ClientView, LibraryView
 from gateway.counting.recent_rates import TICKS
 from gateway.telemetry.client_ranking import KEEP_S, MAX_CLIENTS, MAX_NEWCOMERS, MAX_TOPICS_OF_CLIENT, ClientRanking
 from limiter.keys import Key, Origin, Tally
@@ -75,7 +75,12 @@ def test_what_a_client_said_of_itself_is_known_for_ten_minutes_after_its_connect
     for _ in range(int(KEEP_S)):
         ranking.tick(1.0)
     item = only(ranking)
-    assert (item.libraries, item.names, item.topic, item.refused) == ([PIKA], ["checkout-7"], "orders", 5)
+    assert (item.libraries, item.names, item.topic, item.refused) == (
+        [LibraryView(product="Pika Python Client Library", version="1.4.4")],
+        ["checkout-7"],
+        "orders",
+        5,
+    )
     assert (item.refused_per_second, item.idle_seconds) == (0.0, KEEP_S)
     ranking.tick(1.0)
     assert ranking.describe() == []

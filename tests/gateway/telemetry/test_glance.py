@@ -6,6 +6,7 @@ from typing import Any
 
 from common.views.limits import OverLimitView
 from common.views.listeners import ListenerView, SeatsView
+from common.views.snapshot import OverheadView
 from common.views.view import merge_all
 from gateway.telemetry.glance import MOST_OVER, WINDOW, RecentOverhead, in_short, over_limits
 
@@ -36,15 +37,15 @@ def test_no_more_of_them_are_shown_than_anybody_reads() -> None:
 def test_the_time_added_is_that_of_the_last_seconds() -> None:
     recent = RecentOverhead((0.001, 0.01, 0.1))
     assert recent.look([5, 5, 5, 5], 1.0) is None, "before the first look: that may be long ago"
-    assert recent.look([103, 6, 6, 5], 2.0) == {"p50": 1.0, "p99": 10.0}
+    assert recent.look([103, 6, 6, 5], 2.0) == OverheadView(p50=1.0, p99=10.0)
     for at in range(WINDOW):
         recent.look([103, 6, 6, 5], 3.0 + at)
     assert recent.look([103, 6, 6, 5], 13.0) is None, "nothing since"
-    assert recent.look([103, 6, 6, 12], 14.0) == {"p50": 100.0, "p99": 100.0}, "above the last bound: that bound"
+    assert recent.look([103, 6, 6, 12], 14.0) == OverheadView(p50=100.0, p99=100.0), "above the last bound: that bound"
     assert recent.look([0, 0, 0, 0], 15.0) is None, "a worker has ended, and its counts with it"
     assert recent.look([999, 0, 0, 0], 3600.0) is None, "nobody has looked for an hour"
 
 
 def test_a_listener_in_short() -> None:
     (found,) = in_short([ListenerView(name="rabbit", protocol="amqp", seats=SeatsView(taken=1, most=2))])
-    assert (found["name"], found["seats"], "caps" in found) == ("rabbit", SeatsView(taken=1, most=2), False)
+    assert (found.name, found.seats, hasattr(found, "caps")) == ("rabbit", SeatsView(taken=1, most=2), False)

@@ -54,12 +54,12 @@ async def test_the_worst_topics_come_first_and_idle_ones_are_left_out(standalone
     standalone.gateway.accounts.totals("amqp", "idle")
     tick(standalone)
     found = await standalone.snapshot()
-    assert [topic.topic for topic in found["topics"]] == ["refused-more", "refused", "stuck", "quick"]
-    assert (found["topics_known"], found["totals"]["received"], found["totals"]["refused"], found["totals"]["waiting"]) == (5, 605, 50, 5)
-    assert (found["rates"]["received_per_second"], found["rates"]["refused_per_second"]) == (605.0, 50.0)
-    assert (found["name"], found["connections"], found["ready"]) == ("one", 0, False)
-    assert found["memory"].full is False
-    assert (found["over"], found["over_total"]) == ([], 0)
+    assert [topic.topic for topic in found.topics] == ["refused-more", "refused", "stuck", "quick"]
+    assert (found.topics_known, found.totals["received"], found.totals["refused"], found.totals["waiting"]) == (5, 605, 50, 5)
+    assert (found.rates["received_per_second"], found.rates["refused_per_second"]) == (605.0, 50.0)
+    assert (found.name, found.connections, found.ready) == ("one", 0, False)
+    assert found.memory.full is False
+    assert (found.over, found.over_total) == ([], 0)
 
 
 async def test_many_topics_are_summed_in_slices_and_only_the_worst_described(
@@ -80,7 +80,7 @@ async def test_many_topics_are_summed_in_slices_and_only_the_worst_described(
     monkeypatch.setattr(status, "consumer_group", noted)
     found = await standalone.snapshot()
     slices = len(list(live_snapshot.moving(standalone.gateway)))
-    assert [topic.topic for topic in found["topics"]] == [f"t{number}" for number in range(999, 992, -1)]
+    assert [topic.topic for topic in found.topics] == [f"t{number}" for number in range(999, 992, -1)]
     assert len(described) == 7
     assert slices >= 10
 
@@ -91,8 +91,8 @@ async def test_totals_do_not_go_back_when_topics_are_forgotten(standalone: Stand
     accounts = standalone.gateway.accounts
     accounts._forget(accounts.topics["amqp", "orders", "produce"], 1)
     after = await standalone.snapshot()
-    assert after["totals"] == before["totals"]
-    assert (before["topics_known"], after["topics_known"]) == (1, 0)
+    assert after.totals == before.totals
+    assert (before.topics_known, after.topics_known) == (1, 0)
 
 
 async def test_several_processes_are_summed_to_what_one_would_show(
@@ -116,9 +116,8 @@ async def test_several_processes_are_summed_to_what_one_would_show(
             child.take(StateReport(1, views, []))
         parent.retired_topics.sums.update(dict.fromkeys(live_snapshot.COUNTS, 3))
         both = await parent.snapshot()
-    assert {name: 2 * count + 3 for name, count in alone["totals"].items()} == both["totals"], "with what is forgotten"
-    assert both["rates"] == {name: 2 * rate for name, rate in alone["rates"].items()}, "what passes of a backlog when nothing comes, too"
-    assert both["rates"]["refused_per_second"] == 80.0
-    assert [(topic.topic, topic.refused) for topic in both["topics"]] == [("orders", 80), ("bills", 0)]
-    assert both["topics_known"] == 3
-    assert both.keys() == alone.keys()
+    assert {name: 2 * count + 3 for name, count in alone.totals.items()} == both.totals, "with what is forgotten"
+    assert both.rates == {name: 2 * rate for name, rate in alone.rates.items()}, "what passes of a backlog when nothing comes, too"
+    assert both.rates["refused_per_second"] == 80.0
+    assert [(topic.topic, topic.refused) for topic in both.topics] == [("orders", 80), ("bills", 0)]
+    assert both.topics_known == 3

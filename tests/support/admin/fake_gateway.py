@@ -17,6 +17,7 @@ from common.recent_events import RecentEvents
 from common.views.connections import AnyConnection, ConnectionView
 from common.views.limits import OverLimitView
 from common.views.listeners import ListenerView
+from common.views.snapshot import SnapshotView
 from common.views.spool import SpooledTopicView, SpoolView
 from common.views.status import FleetView, LimitsInUseView, StatusView
 from common.views.topics import ClientView, TopicView
@@ -31,6 +32,12 @@ from limiter.rules.rule_set import RuleSet
 from limiter.topics import TopicName
 
 UNKNOWN: Final = {"listener": "", "protocol": ""}  # of a connection, where a test does not say them
+
+
+class Numbered(SnapshotView, frozen=True, kw_only=True):
+    """A snapshot that says how many there were."""
+
+    number: int = 0
 
 
 class FakeGateway:
@@ -155,11 +162,11 @@ class FakeGateway:
     def received_lately(self, place: tuple[str, str, str], seconds: int) -> list[float | None]:
         return self.series.received(place, seconds)
 
-    async def snapshot(self) -> dict[str, object]:
+    async def snapshot(self) -> SnapshotView:
         self.snapshots += 1
         if self.broken:
             raise RuntimeError("the fake gateway is broken")
-        return {"name": self.name, "ready": not self.not_ready, "number": self.snapshots, "topics": self._topics()}
+        return Numbered(name=self.name, ready=not self.not_ready, number=self.snapshots, topics=self._topics())
 
     def metrics(self, others: exposition.Samples) -> Iterator[str]:
         return chain(self.metric_pieces, exposition.families(others))
