@@ -8,26 +8,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from cli.client_advice import (
-    BACK_OFF,
-    CONSUMING_AMQP,
-    CONSUMING_ROCKETMQ,
-    DROPPED_AMQP,
-    HELD_AMQP,
-    HELD_ROCKETMQ,
-    SPOOLED_AMQP,
-)
+from cli.client_advice import AMQP, BACK_OFF, CONSUMING, DROPPED, HELD, ROCKETMQ, SPOOLED
 
 CHINESE: Final[dict[str, str]] = {
     BACK_OFF: "等待一段逐次加长的时间（0.1 s、0.2 s、0.4 s……）后重发，不要循环立即重试",
-    HELD_AMQP: "无提示：confirm 会晚到；未启用 confirm 时消息在信道上等待",
-    SPOOLED_AMQP: "无提示：可继续发布，confirm 晚到；等待 confirm 的发布调用在消息通过后才返回",
+    AMQP[HELD]: "无提示：confirm 会晚到；未启用 confirm 时消息在信道上等待",
+    AMQP[SPOOLED]: "无提示：可继续发布，confirm 晚到；等待 confirm 的发布调用在消息通过后才返回",
     "nothing: the task arrives later, in order; with confirm_publish apply_async returns when it has passed":
         "无提示：任务稍后按顺序到达；开启 confirm_publish 时 apply_async 在消息通过后才返回",
-    HELD_ROCKETMQ: "无提示：发送调用返回较晚",
-    DROPPED_AMQP: "无提示：发布成功，但消息已丢弃（启用 confirm 时与被拒绝相同）",
-    CONSUMING_AMQP: "投递变慢，顺序不变，不丢消息",
-    CONSUMING_ROCKETMQ: "拉取返回较晚或没有消息，不丢消息",
+    ROCKETMQ[HELD]: "无提示：发送调用返回较晚",
+    AMQP[DROPPED]: "无提示：发布成功，但消息已丢弃（启用 confirm 时与被拒绝相同）",
+    AMQP[CONSUMING]: "投递变慢，顺序不变，不丢消息",
+    ROCKETMQ[CONSUMING]: "拉取返回较晚或没有消息，不丢消息",
     "NackError from basic_publish": "basic_publish 抛出 NackError",
     "add_on_connection_blocked_callback is called with the reason": "add_on_connection_blocked_callback 注册的回调被调用，并带有原因",
     "ChannelClosedByBroker (506, RATE_LIMITED); without confirms a later ChannelWrongStateError":
