@@ -19,10 +19,10 @@ import trio
 from common import log
 from common.views.status import WorkerView
 from control_plane.child_processes import child_environment, python
-from control_plane.workers import scrapes, topic_lists
+from control_plane.workers import scrapes
+from control_plane.workers.topic_lists import TopicList
 from gateway.clock import now_ns
 from gateway.data_plane import FollowBacklog
-from gateway.telemetry import live_snapshot
 from gateway.telemetry.views import DECODERS
 from gateway.workers import rules as rule_sets
 from gateway.workers.wire import (
@@ -52,16 +52,14 @@ from limiter.rules.subject import Subject
 from limiter.topics import TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from common.views.connections import ConnectionView
     from common.views.topics import TopicView
     from control_plane.workers.named_series import NamedSeries
     from control_plane.workers.retired_topics import RetiredTopics
     from control_plane.workers.summed_seconds import SummedSeconds
-    from gateway.counting.accounts import Place
     from gateway.data_plane import AnyCommand, Message
-    from gateway.telemetry.live_snapshot import Moving
     from gateway.workers.wire import AnyMessage
     from limiter.judge import Judge
     from limiter.rules.rule_set import RuleSet
@@ -75,7 +73,7 @@ END_S: Final = 2.0  # seconds; between the end of its socket and the end of its 
 NO_COUNTS: Final = (0,) * 6
 
 
-class Child:
+class Child(TopicList):
     """A worker's process, from its start to its end."""
 
     def __init__(
@@ -179,20 +177,12 @@ class Child:
             self._waiting.pop(number, None)
             self._described.pop(number, None)
 
-    def topics(self, wanted: Collection[Place] | None = None) -> Iterator[list[TopicView]]:
-        return topic_lists.in_slices(self.reported.get("topics", ()), wanted)
-
-    def topic_places(self) -> Generator[None, None, list[Place]]:
-        return topic_lists.topic_places(self.reported.get("topics", ()))
-
-    def topic_numbers(self, name: str, wanted: Collection[Place] | None) -> Generator[None, None, dict[Place, float]]:
-        return topic_lists.topic_numbers(self.reported.get("topics", ()), name, wanted)
+    def items(self) -> Sequence[TopicView]:
+        found: Sequence[TopicView] = self.reported.get("topics", ())
+        return found
 
     def rows(self, name: str) -> Iterator[list[Any]]:
         return iter([self.reported.get(name, [])])
-
-    def moving(self) -> Generator[None, None, Moving]:
-        return live_snapshot.moving_items(self.reported.get("topics", ()))
 
     def metric_lines(self) -> Iterator[str]:
         return scrapes.lines(self.families)
@@ -415,7 +405,7 @@ class Child:
     def retire(self, topics: RetiredTopics, families: scrapes.Families, named: Sequence[NamedSeries]) -> None:
         """Add what it has counted to what the workers before it have."""
         scrapes.add(families, self.families, None, named)
-        topics.add_ended(self.reported.get("topics", []), time.monotonic())
+        topics.add_ended(self.items(), time.monotonic())
         for each in named:
             each.report(str(self.worker), self.families, now_ns())
             each.ended(str(self.worker), now_ns())

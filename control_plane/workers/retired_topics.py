@@ -10,23 +10,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from common.views.view import merge
-from control_plane.workers import topic_lists
+from control_plane.workers.topic_lists import TopicList
 from gateway.counting.accounts import FORGET_AFTER
-from gateway.telemetry import live_snapshot
 from gateway.telemetry.live_snapshot import COUNTS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Iterable, Iterator
+    from collections.abc import Generator, Iterable, Sequence
 
     from common.views.topics import TopicView
-    from gateway.counting.accounts import Place
-    from gateway.telemetry.live_snapshot import Moving
 
 FORGET_AFTER_S: Final = FORGET_AFTER / 1e9  # seconds
 MAX_PER_SLICE: Final = 1000  # topics; looked at between two turns of the event loop: 0.5 ms; a guess
 
 
-class RetiredTopics:
+class RetiredTopics(TopicList):
     """Topics as `GET /v1/topics` shows them, without rates and with nothing that waits."""
 
     def __init__(self) -> None:
@@ -34,7 +31,7 @@ class RetiredTopics:
         self._items: dict[tuple[str, str, str], TopicView] = {}
         self._since: dict[tuple[str, str, str], float] = {}  # seconds, monotonic: when a worker ended that knew it
 
-    def add_ended(self, view: list[TopicView], now_s: float) -> None:
+    def add_ended(self, view: Sequence[TopicView], now_s: float) -> None:
         """All topics of a worker that has ended."""
         self._add(view, now_s)
 
@@ -42,24 +39,15 @@ class RetiredTopics:
         """Topics that a living worker has forgotten."""
         self._add(items, float("-inf"))
 
-    def _add(self, items: list[TopicView], now_s: float) -> None:
+    def _add(self, items: Sequence[TopicView], now_s: float) -> None:
         for item in items:
             place, left = item.key(), item.ended()
             known = self._items.get(place)
             self._items[place] = left if known is None else merge(known, left)
             self._since[place] = max(now_s, self._since.get(place, now_s))
 
-    def topics(self, wanted: Collection[Place] | None) -> Iterator[list[TopicView]]:
-        return topic_lists.in_slices(list(self._items.values()), wanted)
-
-    def topic_places(self) -> Generator[None, None, list[Place]]:
-        return topic_lists.topic_places(list(self._items.values()))
-
-    def topic_numbers(self, name: str, wanted: Collection[Place] | None) -> Generator[None, None, dict[Place, float]]:
-        return topic_lists.topic_numbers(list(self._items.values()), name, wanted)
-
-    def moving(self) -> Generator[None, None, Moving]:
-        return live_snapshot.moving_items(list(self._items.values()), self.sums)
+    def items(self) -> list[TopicView]:
+        return list(self._items.values())
 
     def forget(self, living: Iterable[list[TopicView]], now_s: float) -> Generator[None, None, None]:
         """Forget, in slices, what none of the `living` views shows."""

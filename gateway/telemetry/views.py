@@ -21,7 +21,7 @@ from common.views.spool import SpooledTopicView, SpoolView
 from common.views.status import StatusView
 from common.views.topics import ClientView, TopicView
 from gateway.clock import now_ns
-from gateway.counting.hourly_demand import readings_of
+from gateway.counting.hourly_demand import Reading, readings_of
 from gateway.telemetry import collector, glance, spool, status
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _spooled_topics(gateway: Gateway) -> Iterator[list[SpooledTopicView]]:
     return spool.topics(gateway.disk, now_ns())
 
 
-def _demand(gateway: Gateway) -> Any:
+def _demand(gateway: Gateway) -> list[Reading]:
     gateway.accounts.fold(now_ns())
     return readings_of(gateway.accounts)
 
@@ -84,7 +84,7 @@ VIEWS: Final = {
     ),
     "over": ViewSource(list[OverLimitView], lambda gateway: gateway.limit_events.over(), lasting=True),  # limits that are over now
     "metrics": ViewSource(str, lambda gateway: "".join(collector.metric_lines(gateway)), "".join, counted=True, lasting=True),
-    "demand": ViewSource(Any, _demand, list, counted=True),  # for the intraday raise, which keeps processes apart
+    "demand": ViewSource(list[Reading], _demand, list, counted=True),  # for the intraday raise, which keeps processes apart
 }
 COUNTED: Final = frozenset(name for name, source in VIEWS.items() if source.counted)
 LASTING: Final = tuple(name for name, source in VIEWS.items() if source.lasting)

@@ -410,8 +410,8 @@ async def test_the_demand_of_an_hour_is_that_of_all_workers_and_the_raise_goes_t
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(answer)
-        found: object = await parent._demand()
-    assert found == {"1.0": [["amqp", "%2F/events/order", 3600, 0]], "2.0": [["amqp", "%2F/events/order", 7200, 0]]}
+        found = await parent._demand()
+    assert found == {"1.0": [("amqp", "%2F/events/order", 3600, 0)], "2.0": [("amqp", "%2F/events/order", 7200, 0)]}
     for child in parent.children.values():
         sent(child)
     parent.store.enforce = parent.enforce

@@ -21,7 +21,7 @@ from common.views.snapshot import SnapshotView
 from common.views.spool import SpooledTopicView, SpoolView
 from common.views.status import FleetView, LimitsInUseView, StatusView
 from common.views.topics import ClientView, TopicView
-from control_plane.workers import topic_lists
+from control_plane.workers.topic_lists import TopicList
 from gateway.lifecycle.scheduling import result_cooperatively
 from gateway.telemetry import exposition
 from gateway.telemetry.topic_limits import messages_limit
@@ -38,6 +38,14 @@ class Numbered(SnapshotView, frozen=True, kw_only=True):
     """A snapshot that says how many there were."""
 
     number: int = 0
+
+
+class SeenTopics(TopicList):
+    def __init__(self, items: list[TopicView]) -> None:
+        self._items = items
+
+    def items(self) -> list[TopicView]:
+        return self._items
 
 
 class FakeGateway:
@@ -143,10 +151,10 @@ class FakeGateway:
         return msgspec.convert(self.seen_clients, list[ClientView])
 
     async def topic_places(self) -> list[tuple[str, str, str]]:
-        return await result_cooperatively(topic_lists.topic_places(msgspec.convert(self.seen_topics, list[TopicView])))
+        return await result_cooperatively(SeenTopics(self._topics()).topic_places())
 
     async def topic_numbers(self, name: str, wanted: Collection[tuple[str, str, str]] | None = None) -> dict[tuple[str, str, str], float]:
-        return await result_cooperatively(topic_lists.topic_numbers(msgspec.convert(self.seen_topics, list[TopicView]), name, wanted))
+        return await result_cooperatively(SeenTopics(self._topics()).topic_numbers(name, wanted))
 
     async def topics(self, wanted: Collection[tuple[str, str, str]] | None = None) -> list[TopicView]:
         self.topics_asked.append(None if wanted is None else len(wanted))
