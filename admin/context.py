@@ -23,7 +23,7 @@ from admin.views.rule_remarks import remarks_on_rule
 from admin.views.views import Preview, TopicChange
 from common.records import dataclass
 from limiter.protocols import protocol_of_level
-from limiter.rules.rule import RuleError
+from limiter.rules.errors import RuleError
 from limiter.rules.rule_set import SHADOW
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from admin.store.state import StoredOverride, key_of, key_target, parse_time
 from common import log
 from limiter.limits import per_second
 from limiter.protocols import ROCKETMQ
-from limiter.rules.rule import RuleError
+from limiter.rules.errors import RuleError
 from limiter.topics import TopicName, rocketmq_topic
 from limiter.units import format_rate
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from cli.names import typed
 from common.figures import pluralise
 from limiter.rules.actions import ACTION_RECORDS
-from limiter.rules.rule import SENDER_KEYS
+from limiter.rules.match import SENDER_KEYS
 from limiter.rules.rule_set import UNRULED
 from limiter.units import format_size
 

@@ -78,7 +78,7 @@ def complete_any_key(context: click.Context, parameter: click.Parameter, incompl
 
 def complete_match(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """`FIELD=` for each key of a match; after that the words that it may have."""
-    from limiter.rules.rule import MATCH_KEYS  # whoever types another verb does not wait for the rules' code
+    from limiter.rules.match import MATCH_KEYS
 
     name, equals, begun = incomplete.partition("=")
     if equals:

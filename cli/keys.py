@@ -21,7 +21,7 @@ from common.failures import USAGE
 from limiter.operations import CONSUME, OPERATION_RECORDS, OPERATIONS, PRODUCE
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.level_keys import LEVEL_WORDS
-from limiter.rules.rule import MATCH_KEYS, SENDER_KEYS
+from limiter.rules.match import MATCH_KEYS, SENDER_KEYS
 
 OPERATION: Final = click.option(
     "--operation",

@@ -23,7 +23,8 @@ from common.failures import USAGE
 from limiter.operations import CONSUME
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.rows import DURATION, SIZE, WHOLE, YES_NO, RuleSetting
-from limiter.rules.rule import LIVE_SETTINGS, MODES
+from limiter.rules.rule import LIVE_SETTINGS
+from limiter.rules.rule_words import MODES
 from limiter.units import parse_byte_rate, parse_duration, parse_from_now, parse_rate, parse_size
 
 

@@ -14,7 +14,7 @@ import click
 from cli.client import AdminClient
 from cli.names import words_of
 from common.shell_words import joined
-from limiter.rules.rule import MATCH_KEYS
+from limiter.rules.match import MATCH_KEYS
 
 MATCHED_WHOLE: Final = [name for name, key in MATCH_KEYS.items() if key.subject == "topic"]  # keys of a match that name topics
 PATTERN: Final = "*?#["  # letters that make one

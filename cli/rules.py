@@ -24,7 +24,8 @@ from cli.verb import Change, Group, Remote, changing, remote, report_change
 from common import figures
 from common.failures import CONFLICT, NOT_FOUND, POLICY, USAGE
 from limiter.operations import HELD_OPERATIONS, OPERATIONS, PRODUCE
-from limiter.rules.rule import MATCH_KEYS, PROTOCOLS, RULE_SETTINGS
+from limiter.rules.match import MATCH_KEYS, PROTOCOLS
+from limiter.rules.rule import RULE_SETTINGS
 
 
 def _limit(rule: dict[str, Any]) -> object:

@@ -28,7 +28,7 @@ from cli.limits import key_path
 from cli.names import typed
 from common.failures import NOT_AUTHORISED, NOT_FOUND
 from limiter.protocols import PROTOCOL_NAMES
-from limiter.rules.rule import SENDER_KEYS
+from limiter.rules.match import SENDER_KEYS
 from limiter.rules.rule_set import UNRULED
 
 JSONObject = dict[str, Any]

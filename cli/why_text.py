@@ -18,8 +18,8 @@ from common import figures
 from common.shell_words import command, quoted
 from limiter.operations import CONSUME, OPERATION_RECORDS, PRODUCE, Operation
 from limiter.rules.actions import ACTION_RECORDS, PATIENT
-from limiter.rules.rule import REFUSE
 from limiter.rules.rule_set import UNRULED
+from limiter.rules.rule_words import REFUSE
 
 JSONObject = dict[str, Any]
 MAX_WIDTH: Final = 100  # columns; longer lines are hard to read

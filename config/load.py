@@ -15,7 +15,8 @@ from config.problems import NOWHERE, Problems, SourceLocation
 from config.sections import ListOf
 from config.settings import ROOT, RULES_FILE, Settings
 from config.sources import PREFIX, overlay
-from limiter.rules.rule import Rule, RuleError
+from limiter.rules.errors import RuleError
+from limiter.rules.rule import Rule
 from limiter.rules.rule_set import RuleSet
 
 

@@ -22,8 +22,10 @@ from limiter.algorithms.warm_up import DEFAULT_OVER_NS
 from limiter.limits import SECOND, Adapt, Lag, Limit, LimitChange, Rate
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.cost import MAX_COST, PRICED, Cost
+from limiter.rules.errors import NOT_YET, RuleError
+from limiter.rules.match import MATCH_KEYS, Match
 from limiter.rules.rows import CHOICES, DURATION, LISTENERS, SIZE, WHOLE, YES_NO, MatchKey, RuleSetting
-from limiter.rules.rule import DEFAULT_MAX_DELAY_NS, MATCH_KEYS, NOT_YET, RULE_SETTINGS, Match, Rule, RuleError
+from limiter.rules.rule import DEFAULT_MAX_DELAY_NS, RULE_SETTINGS, Rule
 
 T = TypeVar("T")
 

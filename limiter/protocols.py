@@ -2,7 +2,7 @@
 
 One record per protocol whose messages are limited. The levels and match fields of rules, the texts of topics, the API's paths, the
 command line's keys and the topics that the nightly job leaves out derive from it. To add a protocol, write its record and name it in
-`PROTOCOL_NAMES`. A match field that no protocol has yet is also a row of `limiter.rules.rule.Match`. How a protocol is spoken stands
+`PROTOCOL_NAMES`. A match field that no protocol has yet is also a row of `limiter.rules.match.Match`. How a protocol is spoken stands
 in `gateway/protocols/`.
 
 The nightly job imports this module, so it uses the standard library only, holds plain values and is never compiled.

@@ -79,6 +79,7 @@ PAIRS = {
     ("admin.context", "admin.http.routing"): "a route names its handler, which takes the context of one request to that route",
     ("admin.http.exchange", "admin.http.server"): "the server answers what an exchange reads",
     ("limiter.keys", "limiter.recent_keys"): "an origin has the keys that it has used lately",
+    ("limiter.rules.rule", "limiter.rules.rule_checks"): "a rule is checked when it is made, and its checks read it",
 }
 OUTER_RING = (
     "app.py",

@@ -36,7 +36,7 @@ from common.records import dataclass
 from limiter.operations import CONSUME, OF_TOPICS, OPERATIONS, PRODUCE
 from limiter.protocols import PROTOCOL_NAMES, RETRY_PREFIX, ROCKETMQ, spoken_behind
 from limiter.rules.explanation import explain
-from limiter.rules.rule import PROTOCOLS, SENDER_KEYS
+from limiter.rules.match import PROTOCOLS, SENDER_KEYS
 from limiter.rules.rule_set import UNRULED, Effective, RuleSet
 from limiter.rules.sender import ANYBODY, Sender
 from limiter.rules.subject import Subject

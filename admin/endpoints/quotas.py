@@ -28,7 +28,7 @@ from admin.store.snapshots import Publication, publication
 from admin.store.state import QUOTAS, SHADOW, Edit, PublishedQuotas, format_time
 from admin.views.views import Preview, QuotasPublished, QuotasStatus
 from limiter.quota_snapshot import MAX_PUBLISHED_BYTES, Snapshot, SnapshotError, dump, load
-from limiter.rules.rule import RuleError
+from limiter.rules.errors import RuleError
 
 BODY_LIMIT: Final = MAX_PUBLISHED_BYTES
 NOTHING: Final = Snapshot(computed_at="1970-01-01T00:00:00Z", code="none")

@@ -32,7 +32,7 @@ from admin.store.state import Edit, StoredOverride, StoredRule, format_time, liv
 from admin.views.limit_views import candidate_usage
 from admin.views.rule_views import RuleList, RuleView, rule_view
 from admin.views.views import Preview
-from limiter.rules.rule import PROTOCOLS
+from limiter.rules.match import PROTOCOLS
 from limiter.rules.rule_set import UNRULED
 from limiter.rules.rule_text import RuleTextError
 

@@ -19,8 +19,9 @@ from msgspec import UNSET, UnsetType
 from admin.http.problems import Fault, ProblemError, invalid, suggestion
 from admin.store.state import NO_CANDIDATE, Burst, StoredCandidate, StoredOverride, format_time, live, parse_time
 from common.records import dataclass
+from limiter.rules.errors import RuleError
 from limiter.rules.rows import DURATION
-from limiter.rules.rule import LIVE_SETTINGS, RULE_SETTINGS, RuleError
+from limiter.rules.rule import LIVE_SETTINGS, RULE_SETTINGS
 from limiter.units import (
     format_byte_rate,
     format_duration,

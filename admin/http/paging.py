@@ -20,7 +20,7 @@ import trio
 from admin.http.problems import Fault, invalid
 from admin.http.routing import Parameter, Request
 from admin.http.slices import rest_after, rest_if_due
-from limiter.rules.rule import PROTOCOLS
+from limiter.rules.match import PROTOCOLS
 
 T = TypeVar("T")
 ComparableT = TypeVar("ComparableT", str, float, tuple[str, str, str], tuple[float, tuple[str, str, str]])

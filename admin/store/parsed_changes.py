@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Generic, TypeVar
 
 from admin.store.state import Edit, StoredOverride, live, put_or_drop
-from limiter.rules.rule import Override
+from limiter.rules.live_change import Override
 
 K = TypeVar("K", bound=Hashable)
 

@@ -27,7 +27,8 @@ from admin.store.state import (
     live,
     rule_target,
 )
-from limiter.rules.rule import TRIED_BY, fitting
+from limiter.rules.live_change import fitting
+from limiter.rules.rule_checks import TRIED_BY
 from limiter.rules.rule_set import RuleError, RuleSet, unruled
 from limiter.rules.rule_text import RuleTextError
 

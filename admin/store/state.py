@@ -21,8 +21,10 @@ from admin.store.journal import Change
 from admin.store.level_targets import is_level_target, level_key_of
 from common.records import dataclass
 from limiter.limits import LimitChange
+from limiter.rules.errors import RuleError
+from limiter.rules.live_change import Override
 from limiter.rules.rows import DURATION
-from limiter.rules.rule import LIVE_SETTINGS, Override, RuleError
+from limiter.rules.rule import LIVE_SETTINGS
 from limiter.topics import TopicName, parts_of_path, topic_of_parts
 from limiter.units import parse_byte_rate, parse_duration, parse_rate
 

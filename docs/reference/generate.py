@@ -43,7 +43,9 @@ from gateway.telemetry import metrics  # noqa: E402
 from limiter.limits import Limit, Rate  # noqa: E402
 from limiter.operations import HELD_OPERATIONS, OF_TOPICS, OPERATION_RECORDS, OPERATIONS  # noqa: E402
 from limiter.rules.actions import ACTION_RECORDS, ACTIONS  # noqa: E402
-from limiter.rules.rule import Match, Rule, RuleError  # noqa: E402
+from limiter.rules.errors import RuleError  # noqa: E402
+from limiter.rules.match import Match  # noqa: E402
+from limiter.rules.rule import Rule  # noqa: E402
 
 WIDTH: Final = 140  # characters of a line of prose
 BAR: Final = r"\|"  # a bar within a cell

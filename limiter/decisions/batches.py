@@ -26,7 +26,8 @@ from limiter.decisions.single import Verdicts
 from limiter.in_flight import Ending
 from limiter.limits import SECOND
 from limiter.request import UnjudgedError
-from limiter.rules.rule import FIT, IGNORE
+from limiter.rules.rule import FIT
+from limiter.rules.rule_words import IGNORE
 
 if TYPE_CHECKING:
     from limiter.buckets.bucket import Bucket

@@ -19,17 +19,20 @@ from typing import TYPE_CHECKING, Final
 
 from limiter.limits import UNLIMITED
 from limiter.protocols import protocol_of_level
+from limiter.rules.live_change import quota_over
+from limiter.rules.match import OF_SENDERS, SENDER_KEYS
 from limiter.rules.matching import Matcher, any_matches, group_text, pattern_of
 from limiter.rules.patterns import Addresses, name_pattern
 from limiter.rules.rows import LISTENERS, NETWORK
-from limiter.rules.rule import OF_SENDERS, SENDER_KEYS, Rule, quota_over
+from limiter.rules.rule import Rule
 from limiter.rules.rule_set import RAISED, SHADOW
 from limiter.rules.shadowed import literal
 
 if TYPE_CHECKING:
     from limiter.limits import Limit
     from limiter.quota_snapshot import Quota
-    from limiter.rules.rule import Match, Override
+    from limiter.rules.live_change import Override
+    from limiter.rules.match import Match
     from limiter.rules.rule_set import Effective, RuleSet
     from limiter.rules.subject import Subject
     from limiter.topics import TopicName

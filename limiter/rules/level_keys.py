@@ -22,7 +22,7 @@ from limiter.rules.patterns import IPV6_BITS, client_network
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from limiter.rules.rule import Override
+    from limiter.rules.live_change import Override
     from limiter.rules.subject import Subject
 
 

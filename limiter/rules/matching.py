@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from limiter.protocols import DEFAULT_EXCHANGE, PROTOCOL_NAMES, protocol_of_level
 from limiter.rules.anchors import NETWORK, Anchor, anchors_of, network_text
+from limiter.rules.match import MATCH_KEYS
 from limiter.rules.patterns import (
     EXACT,
     Addresses,
@@ -16,11 +17,10 @@ from limiter.rules.patterns import (
     routing_key_pattern,
 )
 from limiter.rules.rows import NAME, WORDS
-from limiter.rules.rule import MATCH_KEYS
 from limiter.rules.subject import encoded
 
 if TYPE_CHECKING:
-    from limiter.rules.rule import Match
+    from limiter.rules.match import Match
     from limiter.rules.subject import Subject
     from limiter.topics import TopicName
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from limiter.rules.anchors import anchors_of
 from limiter.rules.index import FieldIndex
-from limiter.rules.rule import SENDER_KEYS
+from limiter.rules.match import SENDER_KEYS
 
 if TYPE_CHECKING:
     from limiter.rules.matching import Matcher

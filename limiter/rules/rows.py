@@ -1,6 +1,6 @@
 """Rows: what is known of a key of a rule's `match`, and of a setting of a rule, beside its type.
 
-Each field of `limiter.rules.rule.Match` is made by `match_key()`. From these rows follow how a rule is matched, covered and explained, the
+Each field of `limiter.rules.match.Match` is made by `match_key()`. From these rows follow how a rule is matched, covered and explained, the
 rules file with its schema and reference, the options of `sluice limits get` and `why`, and the parameters of the API. Settings of `Rule`
 that are one word or number are made by `rule_setting()`: the rules file, what the API takes and shows, and the options of
 `sluice rules add` follow.

@@ -38,25 +38,16 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from limiter.limits import Limit, as_change
 from limiter.operations import PRODUCE
 from limiter.protocols import PROTOCOL_NAMES
+from limiter.rules.errors import RuleError
 from limiter.rules.index import RuleIndex
 from limiter.rules.level_keys import LevelChanges, LevelKey
+from limiter.rules.live_change import Override, fitting, quota_over, under
+from limiter.rules.match import Match
 from limiter.rules.matching import Matcher, group_text
 from limiter.rules.name_patterns import NamePatterns
-from limiter.rules.rule import (
-    LEAST_PATIENT,
-    TRIED_BY,
-    Match,
-    Override,
-    Rule,
-    RuleError,
-    check_action,
-    check_reply,
-    check_times,
-    fitting,
-    quota_over,
-    reply_of,
-    under,
-)
+from limiter.rules.rule import Rule
+from limiter.rules.rule_checks import LEAST_PATIENT, TRIED_BY, check_action, check_reply, check_times
+from limiter.rules.rule_words import reply_of
 from limiter.rules.sender import Sender
 from limiter.rules.subject import Subject
 

@@ -11,14 +11,14 @@ from ipaddress import IPv6Address, ip_network
 from typing import TYPE_CHECKING
 
 from limiter.protocols import DEAD_LETTER_PREFIX, DEFAULT_EXCHANGE, PROTOCOL_NAMES, RETRY_PREFIX, protocol_of_level
+from limiter.rules.match import MATCH_KEYS
 from limiter.rules.namespaces import namespace_of
 from limiter.rules.patterns import EXACT, GLOB, WORDS, Pattern, name_pattern, routing_key_pattern, split_words
 from limiter.rules.rows import NAME
-from limiter.rules.rule import MATCH_KEYS
 from limiter.rules.system_topics import is_system_topic
 
 if TYPE_CHECKING:
-    from limiter.rules.rule import Match
+    from limiter.rules.match import Match
 
 
 def covers(wide: Match, narrow: Match, per: str) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from limiter.algorithms import COUNTING
 from limiter.quota_snapshot import Quota
-from limiter.rules.rule import SENDER_KEYS
+from limiter.rules.match import SENDER_KEYS
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import parse_topic
 from spark_jobs.backtest.plain import from_plain, to_plain

@@ -6,7 +6,8 @@ import dataclasses
 from typing import Any
 
 from limiter.limits import Adapt, Lag, Limit, LimitChange, Rate
-from limiter.rules.rule import Match, Rule
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 
 KINDS: dict[str, type] = {kind.__name__: kind for kind in (Adapt, Lag, Limit, LimitChange, Match, Rate, Rule)}
 

@@ -23,7 +23,7 @@ from admin.http.routing import Router
 from common.views.listeners import STATES
 from limiter.operations import OPERATIONS
 from limiter.rules.actions import ACTIONS
-from limiter.rules.rule import PER
+from limiter.rules.rule_words import PER
 from support.admin.admin_client import Control, control
 from support.cases import cases
 

@@ -11,7 +11,8 @@ import pytest
 from admin.app import serve
 from admin.store.store import Store
 from limiter.limits import Limit, Rate
-from limiter.rules.rule import Match, Rule
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from limiter.topics import rocketmq_topic
 from support.admin.admin_client import RULES, Control, control
 from support.admin.fake_gateway import FakeGateway

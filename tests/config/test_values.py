@@ -18,7 +18,8 @@ from config.known_settings import RemoteAdmin
 from config.problems import ConfigError
 from limiter.limits import Limit, LimitChange, Rate
 from limiter.rules.cost import Cost
-from limiter.rules.rule import Match, Rule
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 
 LISTENERS = "listeners:\n  - {name: rabbit, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}\n"
 

@@ -12,9 +12,9 @@ from config.rules import MatchText
 from config.sections import settings_of
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.level_keys import LEVEL_WORDS
+from limiter.rules.match import MATCH_KEYS, SENDER_KEYS, Match
 from limiter.rules.matching import Matcher
 from limiter.rules.rows import LISTENERS, NETWORK, MatchKey
-from limiter.rules.rule import MATCH_KEYS, SENDER_KEYS, Match
 from limiter.rules.sender import Sender
 from limiter.rules.subject import Subject
 from limiter.topics import topic_of_parts

@@ -12,8 +12,9 @@ from admin.http.bodies import RuleBody, decode, rule_text
 from admin.views.rule_views import rule_view
 from cli.rules import OPTIONS, add
 from config.rule_texts import DEFAULTS, RuleTexts
+from limiter.rules.errors import RuleError
 from limiter.rules.rows import DURATION, SIZE, WEIGHT, WHOLE, RuleSetting
-from limiter.rules.rule import RULE_SETTINGS, Rule, RuleError
+from limiter.rules.rule import RULE_SETTINGS, Rule
 
 NEEDS: dict[str, dict[str, Any]] = {
     "routing_key_words": {"match": {"protocol": "amqp"}}, "ipv6_prefix": {"per": "client"}, "backoff": {"match": {"operation": "requeue"}},

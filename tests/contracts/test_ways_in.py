@@ -15,7 +15,8 @@ from gateway.pipeline.parts import REQUEST
 from gateway.protocols.nameserver.requests import REGISTRATIONS
 from limiter.limits import Limit, Rate
 from limiter.operations import CONNECT, OF_TOPICS, OPEN, OPERATION_RECORDS, OPERATIONS, REQUEUE, Operation
-from limiter.rules.rule import Match, Rule
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from support.amqp import frames as amqp
 from support.brokers.rocketmq import JARS
 from support.java import jars, tool

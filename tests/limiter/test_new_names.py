@@ -12,7 +12,9 @@ from limiter.keys import Key, Origin
 from limiter.limits import SECOND, Limit, Rate
 from limiter.new_names import AT_ONCE, MAX_CLIENTS, NAME_NS, PER_S, ClientsNames, NewNames
 from limiter.request import Request
-from limiter.rules.rule import Match, Override, Rule
+from limiter.rules.live_change import Override
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import amqp_topic, rocketmq_topic
 

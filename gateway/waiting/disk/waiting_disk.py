@@ -34,7 +34,7 @@ from gateway.pipeline.parts import Part
 from gateway.waiting.disk.paging import Paging
 from gateway.waiting.disk.records import encode
 from gateway.waiting.disk.waiting_messages import WaitingMessages
-from limiter.rules.rule import MIN_SPOOL_BYTES
+from limiter.rules.rule_checks import MIN_SPOOL_BYTES
 
 MAX_BATCH_BYTES: Final = 262_144  # of memory; one read of a socket: a file is opened for each batch (a guess)
 MIN_BATCH_BYTES: Final = 4_096  # with thousands of queues (a guess)

@@ -13,7 +13,8 @@ from limiter.leases.owner import LeaseOwner
 from limiter.limits import Lag, Limit, LimitChange, Rate
 from limiter.request import Request
 from limiter.reservation import Reservation
-from limiter.rules.rule import Match, Rule
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from limiter.rules.rule_set import Override, RuleSet
 from limiter.topics import rocketmq_topic
 from support.models.asking import ask, judge_of, key_of, orders

@@ -40,7 +40,8 @@ from limiter.judge import Judge
 from limiter.limits import Limit, LimitChange, Rate
 from limiter.request import Request
 from limiter.rules.hourly_raise import HourlyRaise
-from limiter.rules.rule import Match, Rule
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import amqp_topic
 from support.expositions import series

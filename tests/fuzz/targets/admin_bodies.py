@@ -15,7 +15,7 @@ from admin.http.problems import ProblemError
 from admin.store.state import State, StoredOverride, StoredRule, as_json, decode_state, encode_state, live, rule_target
 from config.rule_texts import RuleTexts
 from limiter import units
-from limiter.rules.rule import RuleError
+from limiter.rules.errors import RuleError
 from limiter.rules.rule_text import RuleTextError
 
 KINDS: tuple[type[msgspec.Struct], ...] = (LimitBody, RuleBody, ReasonBody, LogLevelBody, ConfirmBody, CandidateBody)

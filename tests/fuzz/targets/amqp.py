@@ -13,7 +13,8 @@ from pamqp import commands
 
 from gateway.pipeline.errors import ProtocolError
 from limiter.limits import Limit, Rate
-from limiter.rules.rule import Match, Rule
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from support.amqp import frames as amqp
 from support.wires.conversations import Talk, rule, say_close
 

@@ -12,7 +12,8 @@ from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.rocketmq.headers import LONG_NAMES, MAX_NAME_BYTES, SEND_BACK, SHORT_NAMES, Header, read_binary, read_json
 from gateway.protocols.rocketmq.template_cache import TemplateCache
 from limiter.limits import Limit, Rate
-from limiter.rules.rule import Match, Rule
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from support.rocketmq import frames as rocketmq
 from support.rocketmq.slow_headers import Read, read_header
 from support.wires.conversations import Talk, rule

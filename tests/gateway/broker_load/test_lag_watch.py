@@ -12,7 +12,8 @@ from gateway.broker_load.lag_watch import NO_LOGIN, LagWatch
 from limiter.judge import Judge
 from limiter.limits import SECOND, Lag, Limit, Rate
 from limiter.request import Request
-from limiter.rules.rule import Match, Rule
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import amqp_topic
 from support.brokers.queue_broker import Broker, Said, declared

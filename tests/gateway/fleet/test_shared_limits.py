@@ -8,7 +8,8 @@ import pytest
 
 from limiter.limits import SECOND, Limit
 from limiter.operations import DECLARE, PRODUCE
-from limiter.rules.rule import Match, Rule
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from support.brokers.redis_server import RedisServer
 from support.models.asking import key_of
 from support.models.fleets import MS, FleetWorld, fleet_settings

@@ -14,7 +14,8 @@ from pamqp import commands
 from gateway.session.description import describe
 from gateway.session.states import DRAINING, HALF_CLOSED
 from limiter.limits import Limit, Rate
-from limiter.rules.rule import Match, Rule
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from support.amqp import frames as amqp
 from support.amqp.bad_bytes import BAD, OPENED
 from support.amqp.link import over_tcp

@@ -14,7 +14,8 @@ from pamqp import commands
 
 from gateway.waiting.disk.waiting_disk import WaitingDisk
 from limiter.limits import Limit, Rate
-from limiter.rules.rule import Match, Rule
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from limiter.rules.rule_set import RuleSet
 from support.amqp import frames as amqp
 from support.amqp.link import Link

@@ -13,7 +13,8 @@ from gateway.pipeline.message_spans import ABANDONED, FORWARDED, SpanRecord, Spa
 from gateway.telemetry.span_export import attributes, name_of
 from gateway.waiting.disk.waiting_disk import WaitingDisk
 from limiter.limits import Limit, Rate
-from limiter.rules.rule import Match, Rule
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from limiter.rules.rule_set import RuleSet
 from support.amqp import frames as amqp
 from support.amqp.link import Link

@@ -16,7 +16,8 @@ from gateway.protocols.amqp.frames import HEARTBEAT_FRAME
 from gateway.session import description
 from gateway.waiting.disk.waiting_disk import READ, WRITE, WaitingDisk
 from limiter.limits import Limit, Rate
-from limiter.rules.rule import Match, Rule
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from limiter.rules.rule_set import RuleSet
 from support.amqp import frames as amqp
 from support.amqp.link import Link, over_tcp

@@ -23,7 +23,9 @@ from limiter.judge import Judge
 from limiter.keys import Key, Tally
 from limiter.limits import Limit, Rate
 from limiter.request import Request
-from limiter.rules.rule import Match, Override, Rule
+from limiter.rules.live_change import Override
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import rocketmq_topic
 from support.expositions import series

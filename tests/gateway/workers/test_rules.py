@@ -14,7 +14,9 @@ from limiter.quota_snapshot import Quota
 from limiter.rules.cost import Cost
 from limiter.rules.hourly_raise import HourlyRaise
 from limiter.rules.level_keys import LevelKey
-from limiter.rules.rule import Match, Override, Rule
+from limiter.rules.live_change import Override
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import amqp_topic, rocketmq_topic
 from limiter.units import parse_duration, parse_rate

@@ -6,7 +6,8 @@ import pytest
 
 from limiter.limits import SECOND, Limit
 from limiter.operations import DECLARE, PRODUCE
-from limiter.rules.rule import Match, Rule
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from limiter.rules.rule_set import RuleSet
 from support.models.shared_limits import InFlight, Spender, everywhere, moving, passed_in_one_process, rule_of, work
 from support.models.workers import BEGIN, MS, run, world

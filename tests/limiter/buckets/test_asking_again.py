@@ -9,7 +9,8 @@ import pytest
 from limiter.judge import Judge
 from limiter.limits import SECOND, Limit, Rate
 from limiter.request import Request
-from limiter.rules.rule import Match, Rule
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import rocketmq_topic
 

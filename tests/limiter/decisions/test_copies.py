@@ -13,7 +13,9 @@ from limiter.keys import Key
 from limiter.limits import NEVER, SECOND, Limit, Rate
 from limiter.operations import REQUEUE
 from limiter.request import Request
-from limiter.rules.rule import FIT, HAS_COPIES, TOO_LARGE, Match, Rule, RuleError
+from limiter.rules.errors import RuleError
+from limiter.rules.match import Match
+from limiter.rules.rule import FIT, HAS_COPIES, TOO_LARGE, Rule
 from support.models.asking import judge_of, key_of
 
 NOW = 1_000 * SECOND

@@ -11,8 +11,11 @@ from limiter.quota_snapshot import Quota
 from limiter.request import Request
 from limiter.reservation import Overdraft, Reservation
 from limiter.rules.cost import MAX_COST, MAX_STEP, Cost
+from limiter.rules.errors import RuleError
 from limiter.rules.level_keys import LevelKey
-from limiter.rules.rule import Match, Override, Rule, RuleError
+from limiter.rules.live_change import Override
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import amqp_topic, rocketmq_topic
 from support.models.asking import judge_of, key_of

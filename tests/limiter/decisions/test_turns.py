@@ -13,7 +13,8 @@ from limiter.judge import Judge
 from limiter.limits import SECOND, Lag, Limit, Rate
 from limiter.request import Request
 from limiter.rules.cost import Cost
-from limiter.rules.rule import Match, Rule
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from limiter.rules.rule_set import RuleSet
 from support.models.asking import ask, judge_of, key_of
 from support.models.turns import Mix

@@ -9,7 +9,9 @@ import pytest
 from limiter.judge import Judge
 from limiter.limits import NEVER, SECOND, Limit, Rate
 from limiter.request import Request
-from limiter.rules.rule import FIT, TOO_LARGE, Override, RuleError
+from limiter.rules.errors import RuleError
+from limiter.rules.live_change import Override
+from limiter.rules.rule import FIT, TOO_LARGE
 from limiter.rules.rule_set import Match, Rule, RuleSet
 from support.models.asking import key_of
 

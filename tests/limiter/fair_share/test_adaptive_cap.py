@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from limiter.fair_share.adaptive_cap import AdaptiveCap
 from limiter.judge import Judge
 from limiter.limits import Adapt
-from limiter.rules.rule import Override
+from limiter.rules.live_change import Override
 from support.models.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of
 
 BEGIN = 5 * SECOND

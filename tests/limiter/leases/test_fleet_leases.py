@@ -13,7 +13,9 @@ from limiter.leases.lease import Lease
 from limiter.leases.leased_bucket import IDLE_NS, LeasedBucket
 from limiter.limits import SECOND, Lag, Limit, Rate
 from limiter.request import Request
-from limiter.rules.rule import Match, Rule, RuleError
+from limiter.rules.errors import RuleError
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import amqp_topic
 from support.models.asking import ask, key_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from limiter.rules.errors import RuleError
 from limiter.rules.patterns import client_network
-from limiter.rules.rule import RuleError
 from limiter.rules.rule_set import Effective, Match, Rule, RuleSet
 from limiter.topics import rocketmq_topic
 from support.models.asking import Limit, Rate

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from limiter.rules.anchors import anchors_of
 from limiter.rules.index import RuleIndex
+from limiter.rules.match import Match
 from limiter.rules.matching import Matcher
 from limiter.rules.patterns import Pattern, name_pattern, routing_key_pattern
-from limiter.rules.rule import Match
 from limiter.rules.sender import Sender
 from limiter.rules.subject import Subject
 from limiter.topics import TopicName, amqp_topic, rocketmq_topic

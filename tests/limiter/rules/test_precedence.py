@@ -14,8 +14,9 @@ import pytest
 from limiter.limits import Limit, Rate
 from limiter.operations import OF_TOPICS, OPERATION_RECORDS, OPERATIONS
 from limiter.quota_snapshot import Quota
-from limiter.rules.rule import PER, PROTOCOLS
+from limiter.rules.match import PROTOCOLS
 from limiter.rules.rule_set import Match, Override, Rule, RuleSet
+from limiter.rules.rule_words import PER
 from limiter.topics import TopicName, amqp_topic, rocketmq_topic
 from support.cases import cases
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from limiter.limits import SECOND, Limit, Rate
-from limiter.rules.rule import RuleError
+from limiter.rules.errors import RuleError
 from limiter.rules.rule_set import Match, Rule, RuleSet
 from limiter.rules.subject import Subject
 from limiter.topics import amqp_topic

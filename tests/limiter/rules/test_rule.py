@@ -7,7 +7,10 @@ import pytest
 from limiter.limits import Adapt, Limit, LimitChange, Rate
 from limiter.quota_snapshot import Quota
 from limiter.rules.actions import ACTIONS
-from limiter.rules.rule import Match, Override, Rule, RuleError, quota_over
+from limiter.rules.errors import RuleError
+from limiter.rules.live_change import Override, quota_over
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from support.cases import in_one_loop
 
 SECOND = 1_000_000_000

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from limiter.rules.match import Match
 from limiter.rules.matching import Matcher
-from limiter.rules.rule import Match
 from limiter.rules.sender import Sender
 from limiter.rules.shadowed import contradiction, covers
 from limiter.rules.subject import Subject

@@ -11,7 +11,8 @@ import pytest
 
 from limiter.limits import Limit, Rate
 from limiter.quota_snapshot import Quota
-from limiter.rules.rule import Match, Rule
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from spark_jobs.backtest.contender import contender
 from support.access_logs import day_start, usage_line
 

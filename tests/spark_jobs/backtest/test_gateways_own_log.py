@@ -15,7 +15,8 @@ from limiter.keys import Key
 from limiter.limits import SECOND, Limit, Rate
 from limiter.quota_snapshot import Quota
 from limiter.request import Request
-from limiter.rules.rule import Match, Rule
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import parse_topic
 from spark_jobs.backtest.contender import Contender, contender

@@ -9,7 +9,8 @@ import pytest
 
 from limiter.limits import Limit, Rate
 from limiter.quota_snapshot import Quota
-from limiter.rules.rule import Match, Rule
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from spark_jobs.backtest.contender import contender
 from spark_jobs.backtest.quick import StateDay, quick_day
 from spark_jobs.backtest.replay import Line, Replay

@@ -11,7 +11,8 @@ from limiter.judge import Judge
 from limiter.limits import SECOND, Limit, Rate
 from limiter.quota_snapshot import Quota
 from limiter.request import Request
-from limiter.rules.rule import Match, Rule
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import parse_topic
 from spark_jobs.backtest.arrivals import INSTANTS_MS, kept, offered, spread

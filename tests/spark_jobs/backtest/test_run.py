@@ -11,7 +11,8 @@ import pytest
 
 from limiter.limits import Limit, Rate
 from limiter.quota_snapshot import Quota, Snapshot, dump
-from limiter.rules.rule import Match, Rule
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from spark_jobs.backtest.commands import backtest, largest_day
 from spark_jobs.backtest.nights import published
 from spark_jobs.backtest.run import Task

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from limiter.limits import Limit, Rate
-from limiter.rules.rule import Match, Rule
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from spark_jobs.backtest.contender import contender
 from spark_jobs.backtest.units import Seen, units
 

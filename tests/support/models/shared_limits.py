@@ -12,7 +12,8 @@ from limiter.limits import SECOND, Limit, Rate
 from limiter.operations import DECLARE, PRODUCE
 from limiter.request import Request
 from limiter.rules.cost import Cost
-from limiter.rules.rule import Match, Rule
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from limiter.rules.rule_set import RuleSet
 from support.models.asking import ask, key_of
 

@@ -13,7 +13,8 @@ from limiter.leases.owner import LeaseOwner
 from limiter.leases.sharing import OWNERS, owner_limit
 from limiter.limits import SECOND, Limit, Rate
 from limiter.request import Request
-from limiter.rules.rule import Match, Rule
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from limiter.rules.rule_set import RuleSet
 from support.models.asking import ask, key_of
 

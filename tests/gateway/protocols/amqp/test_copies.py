@@ -19,7 +19,8 @@ from gateway.protocols.amqp.frames import OVERHEAD
 from gateway.protocols.amqp.publishes import MAX_COPY_KEYS
 from gateway.waiting.disk.waiting_disk import WaitingDisk
 from limiter.limits import Limit, Rate
-from limiter.rules.rule import Match, Rule
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from support.amqp import frames as amqp
 from support.wires.conversations import SECOND, Talk, bytewise, rule
 

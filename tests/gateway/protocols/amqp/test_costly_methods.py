@@ -17,7 +17,7 @@ from limiter.judge import Judge
 from limiter.limits import NEVER, Limit, Rate
 from limiter.operations import OPERATION_RECORDS
 from limiter.rules.cost import Cost
-from limiter.rules.rule import RuleError
+from limiter.rules.errors import RuleError
 from limiter.rules.rule_set import Match, Rule, RuleSet
 from support.amqp import frames as amqp
 from support.amqp.link import over_tcp

@@ -6,7 +6,8 @@ import pytest
 
 from gateway.protocols.amqp.delayed_keys import destination
 from limiter.limits import Limit, Rate
-from limiter.rules.rule import Match, Rule
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from support.amqp import frames as amqp
 from support.wires.conversations import Talk
 

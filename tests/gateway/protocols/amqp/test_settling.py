@@ -14,7 +14,8 @@ from pamqp import commands, header
 from gateway.pipeline.conversation import DROPPED
 from gateway.pipeline.parts import Part
 from limiter.limits import NEVER
-from limiter.rules.rule import Match, Rule
+from limiter.rules.match import Match
+from limiter.rules.rule import Rule
 from support.amqp import frames as amqp
 from support.wires.conversations import Talk, bytewise, randomly, rule
 

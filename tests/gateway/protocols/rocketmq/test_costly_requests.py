@@ -8,7 +8,7 @@ import pytest
 
 from limiter.limits import Limit, Rate
 from limiter.operations import OPERATION_RECORDS
-from limiter.rules.rule import RuleError
+from limiter.rules.errors import RuleError
 from limiter.rules.rule_set import Match, Rule
 from support.rocketmq.frames import Value, encode_request, frame, json_header, read_response, send, split_frames
 from support.wires.conversations import SECOND, Talk, randomly

@@ -9,7 +9,7 @@ import pytest
 from limiter.limits import Limit, Rate
 from limiter.operations import REQUEUE
 from limiter.rules.level_keys import LevelKey
-from limiter.rules.rule import Override
+from limiter.rules.live_change import Override
 from limiter.rules.rule_set import Match, Rule, RuleSet
 from support.rocketmq.frames import encode_request, frame, json_header, read_response, send, send_back, split_frames
 from support.wires.conversations import SECOND, Talk
