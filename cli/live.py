@@ -249,9 +249,9 @@ def drain_timeout_s(client: AdminClient) -> float:
     text = said.get("timeout") if isinstance(said, dict) else None
     if isinstance(text, str):
         return parse_duration(text) / 1e9
-    from config.known_settings import Drain
+    from config.known_settings import DrainSettings
 
-    return Drain().timeout_ns / 1e9
+    return DrainSettings().timeout_ns / 1e9
 
 
 def wait_for_the_end(client: AdminClient, patience_s: float) -> None:

@@ -3,18 +3,18 @@
 from config.command_line import CommandLine
 from config.difference import diff, differences
 from config.known_settings import (
-    AccessLog,
-    Admin,
-    Credit,
-    Disk,
-    Fleet,
+    AccessLogSettings,
+    AdminSettings,
+    CreditSettings,
+    DiskSettings,
     FleetRedis,
-    Gateway,
-    Limiter,
-    Listener,
-    Log,
-    Memory,
-    Token,
+    FleetSettings,
+    GatewaySettings,
+    LimiterSettings,
+    ListenerSettings,
+    LogSettings,
+    MemorySettings,
+    TokenSettings,
 )
 from config.lints import lint
 from config.load import load, load_rules, reload
@@ -24,7 +24,7 @@ from config.settings import Settings
 from config.tls_files import hops
 
 __all__ = [
-    "AccessLog", "Admin", "CommandLine", "ConfigError", "ConfigProblem", "Credit", "Disk", "Fleet", "FleetRedis", "Gateway", "Limiter",
-    "Listener", "Log", "Memory", "Settings", "Token", "diff", "differences", "hops", "lint", "load", "load_rules", "reload", "rules_schema",
-    "schema",
+    "AccessLogSettings", "AdminSettings", "CommandLine", "ConfigError", "ConfigProblem", "CreditSettings", "DiskSettings", "FleetRedis",
+    "FleetSettings", "GatewaySettings", "LimiterSettings", "ListenerSettings", "LogSettings", "MemorySettings", "Settings",
+    "TokenSettings", "diff", "differences", "hops", "lint", "load", "load_rules", "reload", "rules_schema", "schema",
 ]  # fmt: skip

@@ -10,18 +10,18 @@ from typing import Final
 from config.addresses import Address
 from config.kinds import Reading
 from config.known_settings import (
-    Admin,
-    Credit,
-    Drain,
-    Fleet,
+    AdminSettings,
+    CreditSettings,
+    DrainSettings,
     FleetRedis,
-    Gateway,
-    Limiter,
-    Listener,
-    Memory,
-    Probes,
-    Quotas,
-    Webhook,
+    FleetSettings,
+    GatewaySettings,
+    LimiterSettings,
+    ListenerSettings,
+    MemorySettings,
+    ProbeSettings,
+    QuotaSettings,
+    WebhookSettings,
 )  # fmt: skip
 from config.port_ranges import PortRange
 from config.rules import RuleText
@@ -58,13 +58,13 @@ def _both_read(reading: Reading, section: str, *keys: str) -> bool:
 
 def unique_names(reading: Reading) -> None:
     """Listeners have names of their own, and so have rules and tokens."""
-    for cls in (Listener, RuleText):
+    for cls in (ListenerSettings, RuleText):
         seen: dict[str, str] = {}
         for path, value in reading.sections:
             if not isinstance(value, cls) or not value.name:
                 continue
             if value.name in seen:
-                what = "listener" if cls is Listener else "rule"
+                what = "listener" if cls is ListenerSettings else "rule"
                 message = f'duplicate name "{value.name}"'
                 first = _called(reading, f"{seen[value.name]}.name")
                 reading.add_problem(f"{path}.name", message, f"rename this {what}; the first is in {first}")
@@ -75,7 +75,7 @@ def binds(reading: Reading) -> None:
     """No two sockets on one address; no listener whose broker is a listener of this gateway."""
     bound: list[tuple[str, Address]] = []
     for path, value in reading.sections:
-        if not isinstance(value, Listener | Admin | Probes) or not value.bind.host:
+        if not isinstance(value, ListenerSettings | AdminSettings | ProbeSettings) or not value.bind.host:
             continue
         inner = f"{path}.bind"
         taken = next((earlier for earlier, address in bound if overlap(address, value.bind)), None)
@@ -89,7 +89,7 @@ def binds(reading: Reading) -> None:
             reading.add_problem(where, f"{value.bind} is bound twice", remedy)
         bound.append((inner, value.bind))
     for path, value in reading.sections:
-        if not isinstance(value, Listener):
+        if not isinstance(value, ListenerSettings):
             continue
         for inner, upstream in upstreams_of(value, path):
             own = next((taken for taken, address in bound if overlap(address, upstream) and is_loopback(upstream.host)), None)
@@ -100,7 +100,12 @@ def binds(reading: Reading) -> None:
 def tls_modes(reading: Reading) -> None:
     """Only in RocketMQ do clients with TLS and without share a port."""
     for path, value in reading.sections:
-        if isinstance(value, Listener) and not value.speaks.permissive_tls and value.tls is not None and value.tls.mode == "permissive":
+        if (
+            isinstance(value, ListenerSettings)
+            and not value.speaks.permissive_tls
+            and value.tls is not None
+            and value.tls.mode == "permissive"
+        ):
             inner = f"{path}.tls.mode"
             message = f"permissive is for RocketMQ; {value.speaks.names.title} clients without TLS have a port of their own"
             remedy = "set mode: enforcing, and give clients without TLS a listener without `tls`"
@@ -110,7 +115,7 @@ def tls_modes(reading: Reading) -> None:
 def proxy_headers(reading: Reading) -> None:
     """Who may send PROXY headers is said wherever they are taken: what they say is believed."""
     for path, value in reading.sections:
-        if not isinstance(value, Listener) or not value.accept_proxy_protocol or value.trusted_proxies:
+        if not isinstance(value, ListenerSettings) or not value.accept_proxy_protocol or value.trusted_proxies:
             continue
         if not reading.unread(f"{path}.trusted_proxies"):
             message = "needs trusted_proxies: whoever may send PROXY headers chooses the address that limits, caps and the broker go by"
@@ -124,7 +129,7 @@ def proxy_headers(reading: Reading) -> None:
 def remote_admins(reading: Reading) -> None:
     """The requests of remote admin are RocketMQ's."""
     for path, value in reading.sections:
-        if isinstance(value, Listener) and not value.speaks.limit_requests and value.remote_admin is not None:
+        if isinstance(value, ListenerSettings) and not value.speaks.limit_requests and value.remote_admin is not None:
             inner = f"{path}.remote_admin"
             message = f"{value.speaks.names.title} has no requests that change limits"
             reading.add_problem(inner, message, "remove it, and use the admin API or `sluice limits set`")
@@ -134,7 +139,7 @@ def broker_ports(reading: Reading) -> None:
     """A name server's listener has a port range of its own for its brokers, and a host that its clients can dial."""
     ranges: list[tuple[str, str, PortRange]] = []  # of those so far: path, host, ports
     for path, value in reading.sections:
-        if not isinstance(value, Listener) or not value.speaks.opens_listeners or not _both_read(reading, path, "bind", "protocol"):
+        if not isinstance(value, ListenerSettings) or not value.speaks.opens_listeners or not _both_read(reading, path, "bind", "protocol"):
             continue
         if value.broker_ports is None:
             if not reading.unread(f"{path}.broker_ports"):
@@ -152,14 +157,14 @@ def broker_ports(reading: Reading) -> None:
             reading.add_problem(f"{path}.advertise", f"clients cannot dial {value.advertise}", remedy)
 
 
-def upstreams_of(listener: Listener, path: str) -> list[tuple[str, Address]]:
+def upstreams_of(listener: ListenerSettings, path: str) -> list[tuple[str, Address]]:
     """The addresses behind a listener that could be read, each with its place in the configuration. `path`: the listener's."""
     one = len(listener.upstreams) == 1
     found = [(f"{path}.upstream" if one else f"{path}.upstream[{number}]", each) for number, each in enumerate(listener.upstreams)]
     return [(inner, each) for inner, each in found if each.host]
 
 
-def brokers_room(listener: Listener) -> int:
+def brokers_room(listener: ListenerSettings) -> int:
     """How many listeners for brokers may be opened after this one."""
     ports = listener.broker_ports if listener.speaks.opens_listeners else None
     return 0 if ports is None else len(ports.for_brokers())
@@ -169,10 +174,10 @@ def _check_range(reading: Reading, path: str, host: str, ports: PortRange, earli
     """No other listener, and no other range, has a port of this range on the same host."""
     inner = f"{path}.broker_ports"
     for other, value in reading.sections:
-        if not isinstance(value, Listener | Admin | Probes):
+        if not isinstance(value, ListenerSettings | AdminSettings | ProbeSettings):
             continue
         addresses = [(f"{other}.bind", value.bind)]
-        if isinstance(value, Listener):
+        if isinstance(value, ListenerSettings):
             addresses += [(inner, upstream) for inner, upstream in upstreams_of(value, other) if is_loopback(upstream.host)]
         for name, address in addresses:
             if address.host and ports.first <= address.port <= ports.last and overlap(address, Address(host, address.port)):
@@ -189,7 +194,7 @@ def _check_range(reading: Reading, path: str, host: str, ports: PortRange, earli
 def credit(reading: Reading) -> None:
     """0 < more_after <= initial."""
     for path, value in reading.sections:
-        if isinstance(value, Credit) and value.more_after > value.initial and _both_read(reading, path, "more_after", "initial"):
+        if isinstance(value, CreditSettings) and value.more_after > value.initial and _both_read(reading, path, "more_after", "initial"):
             inner = f"{path}.more_after"
             if not reading.location(inner).line:
                 inner = f"{path}.initial"
@@ -216,11 +221,11 @@ def fleet(reading: Reading) -> None:
 
 def intraday_raises(reading: Reading) -> None:
     """The gateways of a fleet share buckets, and each sees only its own part of the demand."""
-    if not any(isinstance(value, Fleet) for _, value in reading.sections):
+    if not any(isinstance(value, FleetSettings) for _, value in reading.sections):
         return
     for path, value in reading.sections:
         for name in ("hourly_raise", "surge_raise"):
-            if isinstance(value, Quotas) and getattr(value, name) == "on":
+            if isinstance(value, QuotaSettings) and getattr(value, name) == "on":
                 message = (
                     "a gateway of a fleet sees its own part of the demand only, and would set another rate than the others for one bucket"
                 )
@@ -230,7 +235,12 @@ def intraday_raises(reading: Reading) -> None:
 def limiter(reading: Reading) -> None:
     """Who wants no judging on the event loop has threads for it."""
     for path, value in reading.sections:
-        if isinstance(value, Limiter) and value.threads == 0 and value.inline == NEVER and _both_read(reading, path, "threads", "inline"):
+        if (
+            isinstance(value, LimiterSettings)
+            and value.threads == 0
+            and value.inline == NEVER
+            and _both_read(reading, path, "threads", "inline")
+        ):
             message = "never needs a thread: with threads: 0 everything is judged on the event loop"
             reading.add_problem(f"{path}.inline", message, "set threads to 1, or inline: trusted")
 
@@ -238,7 +248,7 @@ def limiter(reading: Reading) -> None:
 def memory(reading: Reading) -> None:
     """One connection's share is within the whole."""
     for path, value in reading.sections:
-        if not isinstance(value, Memory) or not _both_read(reading, path, "per_connection", "high_watermark"):
+        if not isinstance(value, MemorySettings) or not _both_read(reading, path, "per_connection", "high_watermark"):
             continue
         if value.per_connection > value.high_watermark:
             inner = f"{path}.per_connection"
@@ -251,7 +261,7 @@ def memory(reading: Reading) -> None:
 def drain(reading: Reading) -> None:
     """Half of the time is left for what is under way."""
     for path, value in reading.sections:
-        if isinstance(value, Drain) and value.delay_ns > value.timeout_ns // 2 and _both_read(reading, path, "delay", "timeout"):
+        if isinstance(value, DrainSettings) and value.delay_ns > value.timeout_ns // 2 and _both_read(reading, path, "delay", "timeout"):
             inner = f"{path}.delay"
             if not reading.location(inner).line:
                 inner = f"{path}.timeout"
@@ -262,7 +272,7 @@ def drain(reading: Reading) -> None:
 def admin(reading: Reading) -> None:
     """The admin API listens on loopback as long as it has no TLS; its tokens have names of their own; its socket's path is short enough."""
     for path, value in reading.sections:
-        if not isinstance(value, Admin):
+        if not isinstance(value, AdminSettings):
             continue
         if value.bind.host and not is_loopback(value.bind.host) and value.tls is None and not reading.unread(f"{path}.tls"):
             message = f"{value.bind} is not a loopback address, and tokens would cross the network as plain text"
@@ -286,7 +296,7 @@ def webhooks(reading: Reading) -> None:
     """Receivers are told apart by their names; a user has a password; a CA is for https."""
     seen: dict[str, str] = {}
     for path, value in reading.sections:
-        if not isinstance(value, Webhook):
+        if not isinstance(value, WebhookSettings):
             continue
         if not _says_where(reading, path, value):
             continue
@@ -302,7 +312,7 @@ def webhooks(reading: Reading) -> None:
             reading.add_problem(f"{path}.ca", "the URL is without TLS", "write url: https://..., or remove ca")
 
 
-def _says_where(reading: Reading, path: str, value: Webhook) -> bool:
+def _says_where(reading: Reading, path: str, value: WebhookSettings) -> bool:
     """Whether it is known where this receiver is, and how it is called."""
     if reading.unread(f"{path}.url") or reading.unread(f"{path}.url_file") or reading.unread(f"{path}.name"):
         return False
@@ -326,7 +336,7 @@ def token_files(reading: Reading) -> None:
     if not reading.problems.found:
         return
     for path, value in reading.sections:
-        if not isinstance(value, Admin):
+        if not isinstance(value, AdminSettings):
             continue
         for number, token in enumerate(value.tokens):
             inner = f"{path}.tokens[{number}].file"
@@ -360,7 +370,7 @@ def check_socket_path(reading: Reading, path: str, socket: Path) -> None:
 def takeover(reading: Reading) -> None:
     """The path of `gateway.takeover`."""
     for path, value in reading.sections:
-        if isinstance(value, Gateway) and value.takeover is not None:
+        if isinstance(value, GatewaySettings) and value.takeover is not None:
             check_socket_path(reading, f"{path}.takeover", value.takeover)
 
 
@@ -368,7 +378,7 @@ def own_logins(reading: Reading) -> None:
     """A limit that follows an AMQP queue needs a login to look at it; RocketMQ needs none."""
     logins = 0
     for path, value in reading.sections:
-        if isinstance(value, Listener) and value.own_login is not None:
+        if isinstance(value, ListenerSettings) and value.own_login is not None:
             logins += 1
             if not value.speaks.authenticates_users:
                 message = "is for AMQP; RocketMQ's offsets are asked for without a login"

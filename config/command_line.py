@@ -7,14 +7,14 @@ from typing import Final
 
 from common.records import dataclass
 from config.document import Mapping, Scalar, Sequence
-from config.known_settings import Listener
+from config.known_settings import ListenerSettings
 from config.listener_protocols import LISTENER_PROTOCOLS
 from config.problems import Problems, SourceLocation
 from config.sections import OneOrMore, settings_of
 
 NAME: Final = "command line"  # stands for the file's name
 RULE: Final = "every-topic"  # name of the one rule
-UPSTREAM: Final = settings_of(Listener)["upstream"][1].kind
+UPSTREAM: Final = settings_of(ListenerSettings)["upstream"][1].kind
 
 
 @dataclass(frozen=True, slots=True)

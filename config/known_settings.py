@@ -25,7 +25,7 @@ MAX_UPSTREAMS: Final = 16  # addresses of one listener; each is probed, and Rabb
 
 
 @dataclass(frozen=True, slots=True)
-class Gateway:
+class GatewaySettings:
     """The gateway itself."""
 
     name: str = setting(Name("orders-sidecar"), "", "Name in logs, metrics and the access log; default: the host's name.")
@@ -110,7 +110,7 @@ class OwnLogin:
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteAdmin:
+class RemoteAdminSettings:
     """RocketMQ requests that view and change limits (9002 and 9003 of MQCloud), answered by the gateway. Both conditions must be met."""
 
     allow: tuple[str, ...] = setting(
@@ -133,7 +133,7 @@ class RemoteAdmin:
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class ListenerSettings:
     """An address clients connect to, and the broker behind it."""
 
     name: str = setting(Name("rabbit"), REQUIRED, "Name of the listener, as rules, metrics and logs call it.")
@@ -217,8 +217,8 @@ class Listener:
     own_login: OwnLogin | None = setting(
         Section(OwnLogin), None, "AMQP: the gateway's own login at the broker, for limits that follow a queue's backlog (algorithm: lag)."
     )
-    remote_admin: RemoteAdmin | None = setting(
-        OrElse(Section(RemoteAdmin), Off()),
+    remote_admin: RemoteAdminSettings | None = setting(
+        OrElse(Section(RemoteAdminSettings), Off()),
         None,
         "Who may view and change limits by RocketMQ requests (MQCloud's console); off: the broker answers.",
     )
@@ -247,7 +247,7 @@ class Listener:
 
 
 @dataclass(frozen=True, slots=True)
-class Limiter:
+class LimiterSettings:
     """The limiter's own executor."""
 
     threads: int = setting(
@@ -279,7 +279,7 @@ class Limiter:
 
 
 @dataclass(frozen=True, slots=True)
-class Quotas:
+class QuotaSettings:
     """Published quotas, as this gateway applies them. A reload puts it in force."""
 
     hourly_raise: str = setting(
@@ -351,14 +351,14 @@ class FleetRedis:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class FleetSettings:
     """Gateways that share one set of limits."""
 
     redis: FleetRedis = setting(Section(FleetRedis), REQUIRED, "The Redis that keeps the buckets.")
 
 
 @dataclass(frozen=True, slots=True)
-class Credit:
+class CreditSettings:
     """Credit between the stages of a connection, in messages, and in bytes towards the broker. Either stops the reader."""
 
     initial: int = setting(Whole(1, 1_000_000, 400), 400, "Messages a stage may pass on before the next has handled any.")
@@ -373,7 +373,7 @@ class Credit:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemorySettings:
     """Bounds on memory."""
 
     per_connection: int = setting(Size("1MiB", "16KiB", "1GiB"), 1 << 20, "Bytes of one connection that may be held; then it is not read.")
@@ -402,7 +402,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Disk:
+class DiskSettings:
     """Bounds on the disk."""
 
     low_watermark: FreeSpace = setting(
@@ -414,7 +414,7 @@ class Disk:
 
 
 @dataclass(frozen=True, slots=True)
-class Spool:
+class SpoolSettings:
     """Where messages wait whose rule says `action: spool`."""
 
     directory: Path | None = setting(
@@ -430,7 +430,7 @@ class Spool:
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
+class DrainSettings:
     """How a graceful stop ends connections: at SIGTERM, `sluice drain` and POST /v1/drain."""
 
     timeout_ns: int = setting(
@@ -456,7 +456,7 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class TokenSettings:
     """Somebody who may use the admin API."""
 
     name: str = setting(Name("ci"), REQUIRED, "Who it is, as the history shows it.")
@@ -478,7 +478,7 @@ class AdminTls:
 
 
 @dataclass(frozen=True, slots=True)
-class Admin:
+class AdminSettings:
     """The admin API, with the dashboard, probes and metrics."""
 
     bind: Address = setting(
@@ -493,8 +493,8 @@ class Admin:
     socket: Path | None = setting(
         PathName("run/admin.sock"), None, "Unix socket to listen on as well, mode 0600; tokens are needed there, too."
     )
-    tokens: tuple[Token, ...] = setting(
-        ListOf(Section(Token), "{name: ci, role: operator, file: tokens/ci}"),
+    tokens: tuple[TokenSettings, ...] = setting(
+        ListOf(Section(TokenSettings), "{name: ci, role: operator, file: tokens/ci}"),
         (),
         "Bearer tokens beside state/admin.token and those made by `sluice token new`.",
     )
@@ -507,7 +507,7 @@ class Admin:
 
 
 @dataclass(frozen=True, slots=True)
-class Probes:
+class ProbeSettings:
     """A second listener for probes and scrapes: /livez, /readyz, /startupz and /metrics, nothing else, without TLS."""
 
     bind: Address = setting(HostPort("0.0.0.0:9181", bind=True), REQUIRED, "Address to listen on; any.")
@@ -519,7 +519,7 @@ class Probes:
 
 
 @dataclass(frozen=True, slots=True)
-class Webhook:
+class WebhookSettings:
     """A receiver of what becomes of limits, in Alertmanager's JSON: limit reached, limit recovered."""
 
     one_of: ClassVar = ("url", "url_file")
@@ -572,7 +572,7 @@ class Webhook:
 
 
 @dataclass(frozen=True, slots=True)
-class AccessLog:
+class AccessLogSettings:
     """What passed and what did not, per topic, client and second, as JSON lines."""
 
     directory: Path = setting(PathName("access-log"), Path("access-log"), "Where the files go, in dt=YYYY-MM-DD/hr=HH.")
@@ -598,7 +598,7 @@ class AccessLog:
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class LogSettings:
     """The gateway's own log, on stderr."""
 
     level: str = setting(Choice("debug", "info", "warning", "error"), "info", "Least level written.")
@@ -608,7 +608,7 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True)
-class Tracing:
+class TracingSettings:
     """Spans of refused, delayed and spooled messages that carry a W3C traceparent, sent to an OpenTelemetry collector by OTLP over HTTP."""
 
     endpoint: str = setting(CollectorUrl(), REQUIRED, "Where spans are sent: the collector's whole URL for traces, path included.")
@@ -633,9 +633,9 @@ class Tracing:
     )
 
 
-FLEET = OrElse(Section(Fleet), Off())
-ACCESS_LOG = OrElse(Section(AccessLog), Off())
+FLEET = OrElse(Section(FleetSettings), Off())
+ACCESS_LOG = OrElse(Section(AccessLogSettings), Off())
 MAX_WEBHOOKS = 8  # receivers; each has a task and alerts of its own; a guess
-WEBHOOKS = ListOf(Section(Webhook), "{url: https://alerts.example/hooks/sluice}", most=MAX_WEBHOOKS)
-PROBES = OrElse(Section(Probes), Off())
-TRACING = OrElse(Section(Tracing), Off())
+WEBHOOKS = ListOf(Section(WebhookSettings), "{url: https://alerts.example/hooks/sluice}", most=MAX_WEBHOOKS)
+PROBES = OrElse(Section(ProbeSettings), Off())
+TRACING = OrElse(Section(TracingSettings), Off())

@@ -145,10 +145,10 @@ def _listeners(
     new_origins: Origins,
 ) -> tuple[Any, ...]:
     """Those there are, each with what a reload takes of the one with its name."""
-    from config.known_settings import Listener
+    from config.known_settings import ListenerSettings
 
     positions = {entry.name: number for number, entry in enumerate(after)}
-    section = Section(Listener)
+    section = Section(ListenerSettings)
     return tuple(
         entry
         if (position := positions.get(entry.name)) is None or entry.protocol != after[position].protocol

@@ -17,22 +17,22 @@ from config.known_settings import (
     PROBES,
     TRACING,
     WEBHOOKS,
-    AccessLog,
-    Admin,
-    Credit,
-    Disk,
-    Drain,
-    Fleet,
-    Gateway,
-    Limiter,
-    Listener,
-    Log,
-    Memory,
-    Probes,
-    Quotas,
-    Spool,
-    Tracing,
-    Webhook,
+    AccessLogSettings,
+    AdminSettings,
+    CreditSettings,
+    DiskSettings,
+    DrainSettings,
+    FleetSettings,
+    GatewaySettings,
+    LimiterSettings,
+    ListenerSettings,
+    LogSettings,
+    MemorySettings,
+    ProbeSettings,
+    QuotaSettings,
+    SpoolSettings,
+    TracingSettings,
+    WebhookSettings,
 )
 from config.origins import Origins
 from config.problems import NOWHERE, ConfigProblem, Problems, SourceLocation
@@ -48,28 +48,30 @@ class Settings:
     version: int = setting(
         Only(Whole(0, 1_000_000, 1), 1, "this version of sluice reads version 1", "set version: 1"), 1, "Version of this file's format."
     )
-    gateway: Gateway = setting(Section(Gateway), Gateway(), "The gateway itself.")
-    listeners: tuple[Listener, ...] = setting(
-        ListOf(Section(Listener), "- {name: rabbit, protocol: amqp, bind: 127.0.0.1:5672, upstream: 127.0.0.1:5673}", least=1),
+    gateway: GatewaySettings = setting(Section(GatewaySettings), GatewaySettings(), "The gateway itself.")
+    listeners: tuple[ListenerSettings, ...] = setting(
+        ListOf(Section(ListenerSettings), "- {name: rabbit, protocol: amqp, bind: 127.0.0.1:5672, upstream: 127.0.0.1:5673}", least=1),
         (),
         "The addresses that clients connect to, and the brokers behind them.",
     )
-    limiter: Limiter = setting(Section(Limiter), Limiter(), "The limiter's own executor.")
-    quotas: Quotas = setting(Section(Quotas), Quotas(), "Published quotas, as this gateway applies them.")
-    fleet: Fleet | None = setting(FLEET, None, "Gateways that share one set of limits; off: each limits by itself.")
-    credit: Credit = setting(Section(Credit), Credit(), "Credit between the stages of a connection.")
-    memory: Memory = setting(Section(Memory), Memory(), "Bounds on memory.")
-    disk: Disk = setting(Section(Disk), Disk(), "Bounds on the disk.")
-    spool: Spool = setting(Section(Spool), Spool(), "Where messages wait whose rule says `action: spool`.")
-    drain: Drain = setting(Section(Drain), Drain(), "How a graceful stop ends connections.")
-    admin: Admin = setting(Section(Admin), Admin(), "The admin API, probes and metrics.")
-    probes: Probes | None = setting(PROBES, None, "A second listener for probes and scrapes only, or off.")
-    access_log: AccessLog | None = setting(ACCESS_LOG, AccessLog(), "The access log, or off.")
-    webhooks: tuple[Webhook, ...] = setting(WEBHOOKS, (), "Receivers of limits reached and recovered, in Alertmanager's JSON; 8 at most.")
-    tracing: Tracing | None = setting(
+    limiter: LimiterSettings = setting(Section(LimiterSettings), LimiterSettings(), "The limiter's own executor.")
+    quotas: QuotaSettings = setting(Section(QuotaSettings), QuotaSettings(), "Published quotas, as this gateway applies them.")
+    fleet: FleetSettings | None = setting(FLEET, None, "Gateways that share one set of limits; off: each limits by itself.")
+    credit: CreditSettings = setting(Section(CreditSettings), CreditSettings(), "Credit between the stages of a connection.")
+    memory: MemorySettings = setting(Section(MemorySettings), MemorySettings(), "Bounds on memory.")
+    disk: DiskSettings = setting(Section(DiskSettings), DiskSettings(), "Bounds on the disk.")
+    spool: SpoolSettings = setting(Section(SpoolSettings), SpoolSettings(), "Where messages wait whose rule says `action: spool`.")
+    drain: DrainSettings = setting(Section(DrainSettings), DrainSettings(), "How a graceful stop ends connections.")
+    admin: AdminSettings = setting(Section(AdminSettings), AdminSettings(), "The admin API, probes and metrics.")
+    probes: ProbeSettings | None = setting(PROBES, None, "A second listener for probes and scrapes only, or off.")
+    access_log: AccessLogSettings | None = setting(ACCESS_LOG, AccessLogSettings(), "The access log, or off.")
+    webhooks: tuple[WebhookSettings, ...] = setting(
+        WEBHOOKS, (), "Receivers of limits reached and recovered, in Alertmanager's JSON; 8 at most."
+    )
+    tracing: TracingSettings | None = setting(
         TRACING, None, "Spans of refused, delayed and spooled messages for an OpenTelemetry collector, or off."
     )
-    log: Log = setting(Section(Log), Log(), "The gateway's own log.")
+    log: LogSettings = setting(Section(LogSettings), LogSettings(), "The gateway's own log.")
     rules_file: Path | None = setting(PathName("limits.yaml"), None, "File with the rules, relative to this one; or `rules:` inline.")
     rules: tuple[Rule, ...] = setting(RULES, (), "The rules, where they are not in a file of their own.")
 

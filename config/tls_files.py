@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from common.tls.certificates import TlsFileError, Validity, certificates, validities, vouches
 from config.kinds import Reading
-from config.known_settings import AdminTls, Listener, ListenerTls, RedisTls, UpstreamTls, Webhook
+from config.known_settings import AdminTls, ListenerSettings, ListenerTls, RedisTls, UpstreamTls, WebhookSettings
 from config.problems import ConfigProblem
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SOON_S: Final = 30 * 86_400  # seconds to a certificate's end; as kubeadm and cert-manager warn (Let's Encrypt's first mail: 20 days)
 
 
-def hops(listener: Listener, texts: Texts | None = None) -> tuple[Hop | None, Hop | None]:
+def hops(listener: ListenerSettings, texts: Texts | None = None) -> tuple[Hop | None, Hop | None]:
     """The TLS of a listener's two hops, towards clients and towards its brokers; None: plain. Raises TlsFileError.
 
     Files in `texts` are not read. The second one names no broker where `server_name` is not set: see `Hop.for_host`.
@@ -71,7 +71,7 @@ def usable(reading: Reading) -> None:
                 _upstream_hop(value, "")
             elif isinstance(value, RedisTls) and Path() not in {value.ca, value.certificate, value.key}:
                 _upstream_hop(UpstreamTls(value.ca, value.certificate, value.key, None, value.verify), "")
-            elif isinstance(value, Webhook) and value.ca is not None and value.ca != Path():
+            elif isinstance(value, WebhookSettings) and value.ca is not None and value.ca != Path():
                 webhook_hop(value.ca, "")
         except TlsFileError as error:
             inner = f"{path}.{error.setting}"
@@ -125,7 +125,7 @@ def risky(settings: Settings) -> Iterator[ConfigProblem]:
         yield settings.problem("admin.tls.client_ca", message, "name the certificate of the CA that signed the operators'")
 
 
-def _lent(listener: Listener) -> tuple[str, str]:
+def _lent(listener: ListenerSettings) -> tuple[str, str]:
     """The consequence of showing the gateway's certificate to the broker for every client, and the way out."""
     verified = listener.tls is not None and listener.tls.client_ca is not None
     if not listener.speaks.authenticates_users:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from config.kinds import Reading
-from config.known_settings import Gateway, Listener
+from config.known_settings import GatewaySettings, ListenerSettings
 
 NAME_SERVER: Final = (
     "several workers cannot have a name server's listener: each would open ports of its own for the brokers",
@@ -24,10 +24,10 @@ MANY_TOPICS: Final = (
 
 def workers(reading: Reading) -> None:
     """Settings that workers cannot share; each worker would otherwise apply them alone."""
-    if not any(isinstance(value, Gateway) and value.workers > 1 for _, value in reading.sections):
+    if not any(isinstance(value, GatewaySettings) and value.workers > 1 for _, value in reading.sections):
         return
     for path, value in reading.sections:
-        if isinstance(value, Gateway) and value.max_topics > MAX_TOPICS_OF_WORKERS:
+        if isinstance(value, GatewaySettings) and value.max_topics > MAX_TOPICS_OF_WORKERS:
             reading.add_problem(f"{path}.max_topics", *MANY_TOPICS)
-        if isinstance(value, Listener) and value.speaks.opens_listeners:
+        if isinstance(value, ListenerSettings) and value.speaks.opens_listeners:
             reading.add_problem(f"{path}.protocol", *NAME_SERVER)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from admin.ports import Gateway
     from admin.store.store import Store
     from config import Settings
-    from config.known_settings import Admin as AdminSettings
+    from config.known_settings import AdminSettings
     from gateway.systemd import Inheritance
 
 RETRY_S: Final = 1.0  # seconds; after a fault that ended the admin server; a guess

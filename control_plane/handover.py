@@ -18,7 +18,7 @@ from control_plane.takeover import TakeoverPoint
 from gateway.lifecycle import signals
 
 if TYPE_CHECKING:
-    from config.known_settings import Gateway as Place
+    from config.known_settings import GatewaySettings
     from control_plane.admin_server import AdminServer
     from gateway.lifecycle.fill_levels import FillLevelsFile
     from gateway.telemetry.exposition import Samples
@@ -76,7 +76,7 @@ class Handover:
         self._host = host
         self._next_process: NextProcess | None = None
 
-    def tasks(self, place: Place, sockets: Callable[[], Sequence[socket.socket]], draining: Callable[[], bool]) -> list[Task]:
+    def tasks(self, place: GatewaySettings, sockets: Callable[[], Sequence[socket.socket]], draining: Callable[[], bool]) -> list[Task]:
         """What waits for the next process; none without `gateway.takeover`. `sockets`: all that listen."""
         if place.takeover is None:
             signals.no_next_process()

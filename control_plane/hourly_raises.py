@@ -26,7 +26,7 @@ from limiter.rules.surges import LOOK_S as SURGE_LOOK_S
 from limiter.rules.surges import Surges
 
 if TYPE_CHECKING:
-    from config.known_settings import Quotas
+    from config.known_settings import QuotaSettings
     from gateway.counting.hourly_demand import Reading
     from limiter.quota_snapshot import Quota
     from limiter.rules.rule_set import RuleSet
@@ -58,7 +58,7 @@ class HourlyRaises:
     def __init__(
         self,
         store: QuotaStore,
-        settings: Callable[[], Quotas],
+        settings: Callable[[], QuotaSettings],
         read: Callable[[], Awaitable[Sources]],
         wall_clock: Callable[[], float] = time.time,
         clock: Callable[[], int] = now_ns,

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from admin.alerting.alerts import Alert, Key, Sender
     from admin.alerting.payloads import JSONObject
     from admin.alerting.pending import Batch
-    from config.known_settings import Webhook
+    from config.known_settings import WebhookSettings
 
 POST_PAUSE_S: Final = 1.0  # seconds; between two posts to one receiver: what changes meanwhile is told at once
 MAX_PAUSE_S: Final = 60.0  # seconds; between two tries while a receiver is away; a guess
@@ -71,7 +71,7 @@ def secret_words(url: str) -> list[str]:
 class Hook:
     """A receiver, what it has not been told, and how the last posts went."""
 
-    def __init__(self, entry: Webhook, sender: Sender, firing: Mapping[Key, Alert]) -> None:
+    def __init__(self, entry: WebhookSettings, sender: Sender, firing: Mapping[Key, Alert]) -> None:
         self.entry = entry
         self.sender = sender
         self.firing = firing  # all alerts that are; others change it

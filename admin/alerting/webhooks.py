@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from admin.alerting.hook import Hook
     from common.views.limits import OverLimitView
     from config import Settings
-    from config.known_settings import Webhook
+    from config.known_settings import WebhookSettings
 
     Samples = dict[str, list[tuple[tuple[str, ...], float]]]  # of metrics, by name: the values of its labels, and the number
 
@@ -49,7 +49,7 @@ class Webhooks:
         self._nursery: trio.Nursery | None = None  # while it runs
         self._stopped = False
 
-    def _hook(self, entry: Webhook, sender: Sender) -> Hook:
+    def _hook(self, entry: WebhookSettings, sender: Sender) -> Hook:
         from admin.alerting.hook import Hook  # here, because few gateways have one, and it brings an HTTP client
 
         return Hook(entry, sender, self._firing)

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from config import Settings
-    from config.known_settings import Listener as Entry
-    from config.known_settings import Log
+    from config.known_settings import ListenerSettings, LogSettings
     from gateway.listeners.listener import Listener
     from gateway.ports import RunningGateway
 
@@ -53,7 +52,7 @@ def apply_listeners(listening: dict[str, Listener], settings: Settings) -> None:
         apply_entry(listening[entry.name], entry)
 
 
-def apply_entry(listener: Listener, entry: Entry) -> None:
+def apply_entry(listener: Listener, entry: ListenerSettings) -> None:
     """What a reload changes of a listener, but for its TLS (`factory.apply_tls`)."""
     take_entry(listener.config, entry)
     listener.trusted_proxies = TrustedProxies(entry.trusted_proxies)
@@ -94,7 +93,7 @@ def rolling_of(settings: Settings, *, tidy: bool = True) -> Rolling:
     return Rolling(every, size, mark.size, mark.share, tidy=tidy)
 
 
-def apply_log(handler: log.QueueHandler, before: Log, after: Log) -> None:
+def apply_log(handler: log.QueueHandler, before: LogSettings, after: LogSettings) -> None:
     """The log's own settings. A level that was set live stays."""
     if before.format != after.format:
         handler.take_form(after.format)

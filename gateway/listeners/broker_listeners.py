@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from config import Settings
-    from config.known_settings import Listener as Entry
+    from config.known_settings import ListenerSettings
     from gateway.listeners.listener import Listener
     from gateway.systemd import Inheritance
 
@@ -64,7 +64,7 @@ class BrokerListeners(Routes):
 
     def __init__(
         self,
-        entry: Entry,
+        entry: ListenerSettings,
         names: Listener,
         listening: dict[str, Listener],
         state_directory: Path,
@@ -293,7 +293,7 @@ class BrokerListeners(Routes):
         listener.config.broker_id = assigned.broker[1]
         return listener
 
-    def _entry(self, assigned: BrokerPort, upstream: Address) -> Entry:
+    def _entry(self, assigned: BrokerPort, upstream: Address) -> ListenerSettings:
         """What a configuration would say of the broker's listener."""
         bind = Address(self.names.bind[0], assigned.port)
         protocol = PROTOCOLS[self.entry.protocol].brokers_speak

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from config import Settings
-    from config.known_settings import Listener as Entry
+    from config.known_settings import ListenerSettings
     from config.problems import ConfigProblem
     from gateway.systemd import Inheritance
 
@@ -51,7 +51,7 @@ def open_listeners(listening: Collection[Listener], inheritance: Inheritance) ->
         listener.open(taken[listener.name] or inheritance.named(listener.name))
 
 
-def listener_of(entry: Entry, slots: ConnectionSlots, protection: Protection) -> Listener:
+def listener_of(entry: ListenerSettings, slots: ConnectionSlots, protection: Protection) -> Listener:
     """The listener that `entry` describes, not open yet. Its files of TLS are not read."""
     sends_proxy = entry.send_proxy_protocol == "v2"
     config = ListenerConfig(entry.name, entry.protocol, entry.max_frame, entry.handshake_timeout_ns, sends_proxy=sends_proxy)
@@ -75,7 +75,7 @@ def listener_of(entry: Entry, slots: ConnectionSlots, protection: Protection) ->
     )
 
 
-def take_entry(config: ListenerConfig, entry: Entry) -> None:
+def take_entry(config: ListenerConfig, entry: ListenerSettings) -> None:
     """What a reload may change of it, too."""
     config.max_frame = entry.max_frame
     config.handshake_ns = entry.handshake_timeout_ns
@@ -86,7 +86,7 @@ def take_entry(config: ListenerConfig, entry: Entry) -> None:
     config.remote_admin = None if remote is None else Permission(remote.allow, remote.access_keys, remote.legacy_codes)
 
 
-def limits_of(entry: Entry) -> ConnectionLimits:
+def limits_of(entry: ListenerSettings) -> ConnectionLimits:
     return ConnectionLimits(
         entry.max_connections, entry.max_connections_per_address, entry.max_connections_per_user, entry.max_connection_rate
     )
@@ -99,7 +99,7 @@ class Derived(Protocol):
     def opened(self) -> Mapping[tuple[str, int], Listener]: ...
 
 
-def read_tls(entries: Iterable[Entry], texts: Texts | None = None) -> dict[str, Protection]:
+def read_tls(entries: Iterable[ListenerSettings], texts: Texts | None = None) -> dict[str, Protection]:
     """By listener: how its two hops are to be protected, from what the files say now. On a thread: files may hang. Raises TlsFileError.
 
     Files in `texts` are not read.

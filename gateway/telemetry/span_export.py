@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.trace.export import SpanExporter
 
-    from config.known_settings import Tracing
+    from config.known_settings import TracingSettings
 
 MAX_QUEUED: Final = 2048  # records; that wait for the thread; the queue of OpenTelemetry's own batch processor
 MAX_BATCH: Final = 512  # spans in one request; as OpenTelemetry's own batch processor has it
@@ -58,7 +58,7 @@ RESULTS: Final = ("exported", "failed", "queue_full")
 class SpanExport:
     """A gateway's spans on their way to the collector. `start` begins its thread; `tick` is called once a second."""
 
-    def __init__(self, settings: Tracing, gateway: str, instance: str) -> None:
+    def __init__(self, settings: TracingSettings, gateway: str, instance: str) -> None:
         """`instance` tells this process from others of the same name. Raises OSError: a package or the file of headers is missing."""
         self.recorder = SpanRecorder(settings.sampling_ratio, settings.max_per_second)
         self.endpoint = shown_url(settings.endpoint)
@@ -226,7 +226,7 @@ class Spans:
         span.end(record.ended_at)
 
 
-def sdk(settings: Tracing, gateway: str, instance: str) -> tuple[SpanExporter, Spans]:
+def sdk(settings: TracingSettings, gateway: str, instance: str) -> tuple[SpanExporter, Spans]:
     """OpenTelemetry's exporter and what makes spans for it. Raises ModuleNotFoundError, and OSError for the file of headers."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 

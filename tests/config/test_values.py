@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from config import load
-from config.known_settings import RemoteAdmin
+from config.known_settings import RemoteAdminSettings
 from config.problems import ConfigError
 from limiter.limits import Limit, LimitChange, Rate
 from limiter.rules.cost import Cost
@@ -178,7 +178,7 @@ def test_candidates(write: Callable[..., Path], text: str, candidate: LimitChang
 def test_remote_admin(write: Callable[..., Path]) -> None:
     listener = "listeners:\n  - {name: r, protocol: rocketmq, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, remote_admin: %s}\n"
     settings = load(write(listener % "{allow: [10.0.0.0/8, '::1'], access_keys: [mqcloud], legacy_codes: true}"))
-    assert settings.listeners[0].remote_admin == RemoteAdmin(("10.0.0.0/8", "::1"), ("mqcloud",), legacy_codes=True)
+    assert settings.listeners[0].remote_admin == RemoteAdminSettings(("10.0.0.0/8", "::1"), ("mqcloud",), legacy_codes=True)
     assert load(write(yaml.safe_dump(settings.describe()))).listeners == settings.listeners
     assert load(write(listener % "off")).listeners[0].remote_admin is None
 

@@ -17,7 +17,7 @@ from cli.exits import CommandError
 from common.log_files import s3, webhdfs
 from common.log_files.targets import TargetError
 from config.http_urls import parts_of
-from config.known_settings import FleetRedis, Tracing
+from config.known_settings import FleetRedis, TracingSettings
 from gateway.broker_load.amqp import AmqpSource
 from gateway.broker_load.rocketmq import RocketmqSource
 from gateway.broker_load.source import BacklogError, Source
@@ -54,7 +54,7 @@ TIMEOUT_S = 0.3
 
 
 def ask_collector(port: int) -> None:
-    export = SpanExport(Tracing(endpoint=f"http://{LOOPBACK}:{port}/v1/traces", timeout_ns=int(TIMEOUT_S * 1e9)), "orders", "0a1b")
+    export = SpanExport(TracingSettings(endpoint=f"http://{LOOPBACK}:{port}/v1/traces", timeout_ns=int(TIMEOUT_S * 1e9)), "orders", "0a1b")
     export.start()
     export.recorder.add(record())
     export.tick(now_ns())

@@ -17,7 +17,7 @@ import trio
 from admin.ports import ReloadFailedError
 from common import log
 from config import load
-from config.known_settings import Listener
+from config.known_settings import ListenerSettings
 from config.reloading import merged
 from control_plane import reload as lifecycle_reload
 from control_plane.standalone import Standalone
@@ -196,7 +196,7 @@ async def test_a_file_that_hangs_fails_the_reload_and_holds_up_nothing_else(
 async def test_no_file_of_tls_is_read_on_the_loop(standalone: Standalone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read_on: dict[str, int] = {}
 
-    def read_tls(entries: Iterable[Listener]) -> dict[str, Any]:
+    def read_tls(entries: Iterable[ListenerSettings]) -> dict[str, Any]:
         read_on.update({entry.name: threading.get_ident() for entry in entries})
         return factory.read_tls([replace(entry, tls=None, upstream_tls=None) for entry in entries])
 

@@ -15,8 +15,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from config.addresses import Address
-from config.known_settings import Listener
-from config.known_settings import RemoteAdmin as RemoteAdminSettings
+from config.known_settings import ListenerSettings, RemoteAdminSettings
 from gateway.admission import ConnectionSlots
 from gateway.listeners.factory import listener_of
 from gateway.protocols.rocketmq.limit_requests import NO_PERMISSION, Permission
@@ -172,7 +171,7 @@ def test_counts_begin_at_0_where_a_listener_has_remote_admin(legacy: bool | None
 
 
 def test_a_listener_has_what_its_settings_say() -> None:
-    entry = Listener("r", "rocketmq", Address("127.0.0.1", 1), (Address("127.0.0.1", 2),))
+    entry = ListenerSettings("r", "rocketmq", Address("127.0.0.1", 1), (Address("127.0.0.1", 2),))
     assert listener_of(entry, ConnectionSlots.unbounded(), (None, None)).config.remote_admin is None
     allowed = replace(entry, remote_admin=RemoteAdminSettings(("10.0.0.0/8",), ("mqcloud",), legacy_codes=True))
     permission = listener_of(allowed, ConnectionSlots.unbounded(), (None, None)).config.remote_admin

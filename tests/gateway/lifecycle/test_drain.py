@@ -12,7 +12,7 @@ import trio
 import trio.testing
 import yaml
 
-from config.known_settings import Drain
+from config.known_settings import DrainSettings
 from gateway.clock import now_ns
 from gateway.counting.accounts import Accounts
 from gateway.lifecycle.drain import AFTER_S, LAST_S, Gateway, begin_drain, close_overdue, drain, hold
@@ -50,12 +50,12 @@ async def test_the_time_of_a_drain_runs_from_the_request_for_it() -> None:
     def done(*_: object) -> None: ...
 
     gateway = SimpleNamespace(
-        settings=SimpleNamespace(drain=Drain()),
+        settings=SimpleNamespace(drain=DrainSettings()),
         listening={}, accounts=Accounts(), sweeper=floor, event_loop=SimpleNamespace(wake=done, stop=done),
         executor=SimpleNamespace(close=done), disk=SimpleNamespace(close=done), fill_levels=None, access_log=None, handed_over=False,
     )  # fmt: skip
     with trio.fail_after(30):
-        await drain(cast(Gateway, gateway), now_ns() - Drain().timeout_ns)
+        await drain(cast(Gateway, gateway), now_ns() - DrainSettings().timeout_ns)
     assert floor.turns == [begin_drain, close_overdue]
     assert floor.closed
 
@@ -69,7 +69,7 @@ class Held:
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, timeout_s: int, clients: int, hold: str = "until_clients_leave", delay_s: int = 0
     ) -> None:
-        self.settings = SimpleNamespace(drain=Drain(timeout_s * 10**9, hold, delay_s * 10**9))
+        self.settings = SimpleNamespace(drain=DrainSettings(timeout_s * 10**9, hold, delay_s * 10**9))
         self.sessions = dict.fromkeys(range(clients))
         self.sweeper = SimpleNamespace(sessions=self.sessions)
         self.listener = SimpleNamespace(arriving=0)
@@ -127,7 +127,7 @@ async def test_a_delay_is_kept_whoever_is_there(
 def test_who_kills_gateways_is_more_patient_than_the_default() -> None:
     """systemd's and Kubernetes' patience in deploy/, and how a sidecar says that it waits for its application."""
     deploy = Path(__file__).parents[3] / "deploy"
-    least = Drain().timeout_ns / 1e9 + AFTER_S + 5
+    least = DrainSettings().timeout_ns / 1e9 + AFTER_S + 5
     unit = (deploy / "systemd/sluice.service").read_text()
     pod = yaml.safe_load((deploy / "kubernetes/sidecar.yaml").read_text())
     assert float(unit.partition("TimeoutStopSec=")[2].split()[0]) == least

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from config.known_settings import Tracing
+from config.known_settings import TracingSettings
 from gateway.clock import now_ns
 from gateway.pipeline.message_spans import ABANDONED, FORWARDED
 from gateway.telemetry.span_export import MAX_QUEUED, SpanExport
@@ -32,7 +32,7 @@ def collector() -> Iterator[Collector]:
 
 
 def export_to(endpoint: str, headers_file: Path | None = None, timeout_ns: int = 10_000_000_000) -> SpanExport:
-    return SpanExport(Tracing(endpoint=endpoint, headers_file=headers_file, timeout_ns=timeout_ns), "orders-sidecar", "0a1b")
+    return SpanExport(TracingSettings(endpoint=endpoint, headers_file=headers_file, timeout_ns=timeout_ns), "orders-sidecar", "0a1b")
 
 
 def has_failed(export: SpanExport, times: int) -> bool:
