@@ -121,7 +121,7 @@ def level_lines(findings: Findings, one: Limited, width: int) -> Iterator[str]:
             text = f"{figures.rate(passed)} {operation_of(level).passes}"
         else:
             what = "waits" if one.enforced and level.get("action") in PATIENT else "is over the limit"
-            text = f"{figures.rate(offered)}: {figures.rate(passed)} passes, {figures.rate(over)} {what}"
+            text = f"{figures.rate(offered)}: {figures.rate(passed)} passes, {figures.rate(over)} {what}{span(one)}"
         yield from beside("demand", text, width)
     waits = one.enforced and findings.account(one).get("state") == "waiting"
     if waits:
@@ -164,6 +164,14 @@ def whose(level: JSONObject) -> str:
     if per == "rule":
         return "for all topics of the rule together"
     return f"for the {per} {thing}" if thing else f"for each {per} apart"
+
+
+def span(one: Limited) -> str:
+    """The time that a demand is of, where it is told by the bucket's last line of the log; "": as all rates are of."""
+    if one.usage.get("received_per_second") is not None or not (one.event or {}).get("ts"):
+        return ""
+    event = one.event or {}
+    return f", in the {figures.duration(float(event.get('seconds') or 1))} to {moment(str(event['ts']))} UTC"
 
 
 def set_by(findings: Findings, level: JSONObject) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import unquote
@@ -110,6 +111,14 @@ def holding(context: Context, name: TopicName, asked: Asked = OF_ANYBODY) -> lis
     ]
 
 
+def by_only_listener(context: Context, name: TopicName, asked: Asked = OF_ANYBODY) -> Asked:
+    """`asked`; where it names no listener and one alone speaks the key's protocol, by that one, as all messages of the key come."""
+    speaking = [each.name for each in context.gateway.listeners() if each.protocol == name.protocol]
+    if asked.sender.listener is not None or len(speaking) != 1:
+        return asked
+    return replace(asked, sender=asked.sender._replace(listener=speaking[0]))
+
+
 def operations_of(name: TopicName, asked: Asked) -> tuple[str, ...]:
     """RocketMQ's topics are consumed, and those of retries given back to; of AMQP's keys those that are a queue's name: the routing keys of
     the default exchange."""
@@ -124,7 +133,7 @@ def operations_of(name: TopicName, asked: Asked) -> tuple[str, ...]:
 
 def configured(context: Context, name: TopicName, found: list[tuple[str, Effective]] | None = None) -> tuple[Any, ...]:
     """The parts of a key that its ETag covers; `found` are its limits for anybody, where they are known."""
-    limits = holding(context, name) if found is None else found
+    limits = holding(context, name, by_only_listener(context, name)) if found is None else found
     levels = [level_of(effective, operation=operation) for operation, effective in limits]
     return (context.store.override(key_target(name)), levels)
 
@@ -132,8 +141,9 @@ def configured(context: Context, name: TopicName, found: list[tuple[str, Effecti
 async def key_answer(context: Context, name: TopicName, asked: Asked = OF_ANYBODY, *, explaining: bool = False) -> Answer:
     """The limits as they are now, with the ETag of just that, whatever is changed while the answer is made."""
     rules, revision, changed = context.store.rules(), context.store.revision, context.store.override(key_target(name))
+    of_anybody, asked = by_only_listener(context, name), by_only_listener(context, name, asked)
     found = holding(context, name, asked)
-    tag = etag(configured(context, name, found if asked == OF_ANYBODY else None))
+    tag = etag(configured(context, name, found if asked == of_anybody else None))
     await yield_to_loop()
     remarks = remarks_on(context, name, found)
     rates = await rates_of(context, {(name.protocol, effective.thing, operation) for operation, effective in found})
@@ -171,7 +181,7 @@ def remarks_on(context: Context, name: TopicName, found: list[tuple[str, Effecti
     spoken = {spoken_behind(each.protocol) for each in context.gateway.listeners()}
     if name.protocol not in spoken:
         remarks.append(f"no listener speaks {name.protocol}: no message of this key comes through this gateway")
-    if any(effective.rule.name == UNRULED.name for _, effective in found):
+    if any(effective.per == "topic" and effective.rule.name == UNRULED.name for _, effective in found):
         remarks.append(f"no rule is for this key (rule: {UNRULED.name}): the change alone limits it, until it is taken back")
     return remarks
 

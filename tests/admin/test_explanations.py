@@ -34,7 +34,7 @@ async def test_each_level_says_what_holds_from_where_and_what_lost(tmp_path: Pat
     async with control(tmp_path, RULES) as api:
         await api.ask("PUT", f"{ORDERS}?force=1", {"messages": "5/s", "reason": "incident 12"})
         assert api.gateway.flood(rocketmq_topic(b"orders"), 9, 10**9) == 5
-        topic, client, listener = await explained(api)
+        topic, listener, client = await explained(api)
         holds = topic["holds"]
         assert (holds["origin"], holds["by"], holds["reason"], holds["limit"]["messages"]) == ("override", "admin", "incident 12", "5/s")
         assert (holds["usage"]["admitted"], holds["usage"]["over_limit"]) == (5, 4)
@@ -44,7 +44,7 @@ async def test_each_level_says_what_holds_from_where_and_what_lost(tmp_path: Pat
         ]
         assert all(lost["reason"] for lost in topic["lost"])
         assert (client["holds"], client["missed"][0]["reason"]) == (None, "is for client 10.0.0.0/8, and no client is given")
-        assert (listener["holds"], listener["rules"], listener["more"]) == (None, 1, 0)
+        assert (listener["holds"]["thing"], listener["rules"], listener["more"]) == ("rocket", 1, 0)
 
 
 async def test_for_a_given_sender(tmp_path: Path) -> None:
@@ -56,7 +56,21 @@ async def test_for_a_given_sender(tmp_path: Path) -> None:
             ("listener", "rocket", "rocket"),
         ]
         answer = (await api.ask("GET", f"{ORDERS}?client=10.1.2.3&operation=produce")).json()
-        assert ([level["rule"] for level in answer["levels"]], answer["explanation"]) == (["order-like", "vips"], None)
+        assert ([level["rule"] for level in answer["levels"]], answer["explanation"]) == (["order-like", "vips", "rocket"], None)
+
+
+async def test_the_only_listener_of_a_protocol_is_the_one_that_a_key_comes_by(tmp_path: Path) -> None:
+    """Nobody said which, and `why` found no limit for a topic that the cap of the only listener refused."""
+    async with control(tmp_path, RULES[3:]) as api:
+        api.gateway.flood(rocketmq_topic(b"orders"), 1, 10**9)
+        answer = await api.ask("GET", ORDERS)
+        (level,) = (level for level in answer.json()["levels"] if level["operation"] == "produce")
+        assert (level["thing"], level["usage"]["admitted"]) == ("rocket", 1)
+        named = await api.ask("GET", f"{ORDERS}?listener=rocket")
+        assert (named.json(), named.etag) == (answer.json(), answer.etag)
+        changed = await api.ask("PUT", ORDERS, {"messages": "5/s"}, headers={"If-Match": answer.etag})
+        assert {level["per"] for level in changed.json()["levels"]} == {"topic", "listener"}
+        assert (await api.ask("GET", "/v1/limits/amqp/%2F/orders/created")).json()["levels"] == []
 
 
 async def test_usage_of_a_clients_own_level(tmp_path: Path) -> None:
@@ -75,7 +89,7 @@ async def test_both_operations_unless_one_is_asked_for(tmp_path: Path) -> None:
     async with control(tmp_path, rules) as api:
         found = (await api.ask("GET", f"{ORDERS}?explain=1")).json()["explanation"]
         assert [(level["operation"], level["per"]) for level in found] == [
-            ("produce", "topic"), ("produce", "client"), ("produce", "listener"), ("consume", "topic"),
+            ("produce", "topic"), ("produce", "listener"), ("produce", "client"), ("consume", "topic"),
         ]  # fmt: skip
         (level,) = (await api.ask("GET", f"{ORDERS}?explain=1&operation=consume")).json()["explanation"]
         assert level["holds"]["rule"] == "consumers"

@@ -630,6 +630,7 @@ async def test_a_change_that_may_not_do_what_was_meant_says_so(tmp_path: Path) -
         assert [remark.partition(":")[0] for remark in answer.json()["remarks"]] == ["no rule is for this key (rule"]
         answer = await api.ask("PUT", "/v1/limits/amqp/%2F/orders/created?force=1", {"messages": "10/s"})
         assert "no listener speaks amqp" in answer.json()["remarks"][0]
+        await api.ask("PUT", "/v1/limits/listener/rocket?force=1", {"messages": "10/s"})  # of which no rule is; of `other` there is one
         assert (await api.ask("PUT", "/v1/limits/rocketmq/other?force=1", {"messages": "10/s"})).json()["remarks"] == []
 
 
