@@ -158,6 +158,8 @@ class Facts:
             lower, upper = rate(dimension, float(decided.lower[at])), rate(dimension, float(decided.upper[at]))
             stays = rate(dimension, float(decided.rates[at]))
             reason += f": {rate(dimension, wanted)}; it stays at {stays}, which is between {lower} and {upper}"
+        elif decided.rates[at] < wanted * (1 - 1e-9):
+            reason += f": {rate(dimension, wanted)}; the ceiling or the capacity leaves {rate(dimension, float(decided.rates[at]))}"
         return "quota", reason
 
 

@@ -275,9 +275,9 @@ class Nightly:
             nights.keep_trial([gateway.url for gateway in self._gateways], options.shadow_nights)  # also where it is taken back
         publication.publish(self._pools, parts)
         nights.write_json(options.date, APPLIED, self._record(publication, said))
-        changes = (
-            f"{pluralise(len(found.publish.quotas), 'quota')} of {options.date}, {len(found.differences)} changed, {len(found.held)} held"
-        )
+        quotas = found.publish.quotas
+        held = sum(each.evidence.get("status") == "held" for each in quotas)  # by the computation, or by the publication's own rail
+        changes = f"{pluralise(len(quotas), 'quota')} of {options.date}, {len(found.differences)} changed, {held} held"
         return self._end(DONE, found, f"{changes}: {said} at {pluralise(len(self._gateways), 'gateway')}")
 
     def _newer_in_force(self) -> str:

@@ -117,6 +117,15 @@ def test_a_burst_is_a_token_at_least_and_no_more_than_a_snapshot_holds() -> None
     assert [quota.messages for quota in found.values()] == [(1, 1), (1, MAX_PER_SECOND)]
 
 
+def test_a_quota_below_what_was_computed_names_the_ceiling_or_the_capacity() -> None:
+    """81.7/s x 5.32 x 2 was the reason of a quota of 300/s, which no reader could see why."""
+    found, lists = quotas(told([3.0]))
+    assert found["t0"].evidence["reason"] == (
+        "0.75/s expected, times 2 for its busiest seconds, times 2 for safety: 7/s; the ceiling or the capacity leaves 3/s"
+    )
+    assert (found["t0"].evidence["status"], lists["held"]) == ("quota", [])
+
+
 def test_what_a_topic_is_learning_and_held_for_is_told_and_listed() -> None:
     memory = memory_of([[0.0, 0.0, 1.0], [1.0, 0.0, 1.0], [NO, NO, NO], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
     found, lists = quotas(told([NO, NO, NO, 10.0, 10.0], memory=memory, learning=[True, True, False, False, False], held=[0, 0, 0, 1, -1]))
