@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from cli.client import Reply
+from cli.client import AdminClient, Reply
 from cli.exits import CommandError
 from cli.explain import explained, folded
 from cli.key_completion import complete_any_key
@@ -139,7 +139,6 @@ def change_body(change: Change, options: dict[str, Any], *, may_be_empty: bool =
 
 
 DETAIL: Final = " " * 8  # what the explanation of a level has before its text (`explain.details`)
-key_path = topic_path
 ANY_KEY: Final = click.argument("key", nargs=-1, required=True, metavar="KEY...", shell_complete=complete_any_key)
 KEY: Final = click.argument("key", nargs=-1, required=True, metavar=" | ".join(names.key_words for names in PROTOCOL_NAMES.values()))
 
@@ -206,6 +205,20 @@ def report_remarks(reply: Reply) -> None:
     """Print the gateway's sentences on what is changed: above all on limits that are not enforced."""
     for remark in reply.body.get("remarks") or [] if isinstance(reply.body, dict) else []:
         print_status(str(remark))
+
+
+def report_unseen(client: AdminClient, seen: Reply) -> None:
+    """Report which topics have a name like one of which no message has come: perhaps it is mistyped, and its limit limits nothing."""
+    from cli.why_facts import near_names
+
+    body = seen.body if isinstance(seen.body, dict) else {}
+    topic, protocol = str(body.get("topic") or ""), str(body.get("protocol"))
+    if not topic or any(level.get("usage") for level in body.get("levels") or [] if level.get("per") == "topic"):
+        return
+    if not any(item.get("topic") == topic for item in client.items("/v1/topics", {"q": topic, "protocol": protocol})):
+        near = near_names(client, protocol, topic)
+        if near:
+            print_status(f"it is not among the topics that have come; like it are: {', '.join(f'{protocol} {each}' for each in near)}")
 
 
 def report_replaced(change: Change, seen: Reply, reply: Reply) -> None:
@@ -334,6 +347,7 @@ def set_(remote: Remote, change: Change, key: tuple[str, ...], operation: str | 
     report_end(reply, kept=kept)
     report_replaced(change, seen, reply)
     report_remarks(reply)
+    report_unseen(client, seen)
 
 
 @limits.command(example="sluice limits unset rocketmq orders --reason 'incident over'\nsluice limits unset client 10.0.0.7")

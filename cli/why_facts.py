@@ -24,7 +24,7 @@ from cli.client_advice import (
     situations_of,
 )
 from cli.exits import CommandError
-from cli.limits import key_path
+from cli.keys import topic_path
 from cli.names import typed
 from common.failures import NOT_AUTHORISED, NOT_FOUND
 from limiter.protocols import PROTOCOL_NAMES
@@ -143,7 +143,7 @@ class Findings:
 
 def gathered(client: AdminClient, words: tuple[str, ...], sender: Mapping[str, str | None]) -> Findings:
     """Ask the gateway. Raises CommandError."""
-    target = key_path(words)
+    target = topic_path(words)
     given = {name: value for name, value in sender.items() if value is not None}
     body = client.ask("GET", target, query=given).body
     topic, protocol = str(body.get("topic")), str(body.get("protocol"))
@@ -161,11 +161,11 @@ def gathered(client: AdminClient, words: tuple[str, ...], sender: Mapping[str, s
     if any(str(one.level.get("origin")).startswith("quota") for one in levels):
         quotas = (_or_nothing(client, "/v1/quotas/status") or {}).get("published")
     clients = _clients(client, traffic, levels, (protocol, topic))
-    near = [] if traffic else _near(client, protocol, topic)
+    near = [] if traffic else near_names(client, protocol, topic)
     return Findings(words, body, levels, traffic, clients, quotas, _or_nothing(client, "/v1/status") or {}, near)
 
 
-def _near(client: AdminClient, protocol: str, topic: str) -> list[str]:
+def near_names(client: AdminClient, protocol: str, topic: str) -> list[str]:
     """Topics that have a name like `topic`, or that match it where it is meant as a pattern."""
     known = {
         str(item.get("topic")): typed(protocol, str(item.get("topic")))

@@ -110,6 +110,19 @@ def test_the_gateways_remarks_on_a_change_are_printed(sluice: Any, admin: Any) -
     assert ran.err.splitlines()[-1] == "no listener speaks amqp"
 
 
+@pytest.mark.parametrize("options", [[], ["--dry-run"]])
+def test_a_topic_that_has_not_come_is_told_with_names_like_it(sluice: Any, admin: Any, options: list[str]) -> None:
+    """A limit of a name that was mistyped said "changed", and limited nothing."""
+    admin.answers["GET /v1/limits/amqp/%2F/ordres/made"] = (200, {"protocol": "amqp", "topic": "%2F/ordres/made", "levels": []})
+    admin.answers["PUT /v1/limits/amqp/%2F/ordres/made"] = (200, {"levels": [], "dry_run": bool(options)})
+    admin.answers["GET /v1/topics"] = (200, {"items": [{"protocol": "amqp", "topic": "%2F/orders/made"}], "next": None})
+    ran = sluice("limits", "set", "amqp", "/", "ordres", "made", "--messages", "5/s", *options)
+    assert ran.code == 0, ran.err
+    assert ran.err.splitlines()[-1] == "it is not among the topics that have come; like it are: amqp / orders made"
+    admin.answers["GET /v1/topics"] = (200, {"items": [{"protocol": "amqp", "topic": "%2F/ordres/made"}], "next": None})
+    assert "not among" not in sluice("limits", "set", "amqp", "/", "ordres", "made", "--messages", "5/s", *options).err
+
+
 def test_if_version_is_what_is_written_against(sluice: Any, admin: Any) -> None:
     version = sluice("limits", "get", "rocketmq", "orders", "-o", "json").json["version"]
     admin.requests.clear()
