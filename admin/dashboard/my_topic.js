@@ -58,7 +58,7 @@ export default function myTopic({ protocol, topic }) {
 
   function verdict(now) {
     if (!now) return unseenTopic(data);
-    return accountOf(now) || h("p", { class: "verdict" }, badge(t("verdict_within"), "good"), " ", t("verdict_within_text"));
+    return accountOf(now, null, level()) || h("p", { class: "verdict" }, badge(t("verdict_within"), "good"), " ", t("verdict_within_text"));
   }
 
   function refusedLately() {

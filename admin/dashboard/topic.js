@@ -73,13 +73,13 @@ export const rates = (now) => [
 
 const FATE = { no_confirms: "silent", one_way: "silent", delay: "told", spool: "told" }; // of what waits when the gateway ends, by why it is not refused
 
-/** What its limit does to a topic now, since when, whose doing it is, and what ends it. */
-export function accountOf(now, ways) {
+/** What its limit does to a topic now, since when, whose doing it is, and what ends it. `level`: what limits one without a limit of its own. */
+export function accountOf(now, ways, level) {
   const { state, since, last_waits_seconds: last, unrefused_because: because } = now.account;
   const ends = { refused: "ends_refused", waiting: last === null ? "ends_never" : "ends_waiting", would_refuse: "ends_would_refuse" }[state];
   return state !== "within" && h("div", { class: `notice account ${state === "refused" ? "bad" : ""}`, role: "status", key: "account" },
     h("p", null, badge(stateWord(now.account), state === "refused" ? "bad" : "warn"), " ", h("strong", null, accountText(now)), since && ` ${t("since_at", { at: f.moment(since, true) })}`, culprit(now.account), ways && state !== "would_refuse" && [" ", ways(now.account.client)]),
-    h("p", null, t(ends, { limit: f.limitText(now.limit), slow: t("slow_it"), last: last && f.duration(last) })),
+    h("p", null, t(ends, { limit: now.limit || !level ? f.limitText(now.limit) : `${f.limitText(level.limit)} (${whose(level)})`, slow: t("slow_it"), last: last && f.duration(last) })),
     FATE[because] && h("p", { class: "quiet" }, t(`fate_${FATE[because]}`), because === "spool" && t("fate_disk")));
 }
 
@@ -130,8 +130,10 @@ export default function topic({ protocol, topic: name }, query) {
     if (points?.received && now?.limit?.mode === "shadow") points.limit = points.received.map((_, at) => points.limit?.[at] ?? now.limit.messages_per_second);
   }
 
+  const limiting = () => topicLevel(data.body?.levels, item) || data.body?.levels?.find((each) => each.operation === item.operation && each.origin !== "quota-shadow");
+
   function facts(now) {
-    const level = topicLevel(data.body?.levels, item) || data.body?.levels?.find((each) => each.operation === item.operation && each.origin !== "quota-shadow");
+    const level = limiting();
     return figures(rates(now), figure("waiting", f.count(now?.waiting)), now?.spooled > 0 && figure("spooled", f.count(now.spooled)), figure("limit", f.levelText(level)), figure("wait", now?.account && waitText(now)), now?.wait_p99_ms && figure("p99_wait", f.milliseconds(now.wait_p99_ms)),
       now?.limit?.mode === "shadow" ? figure("would_refuse", f.rate(now.account.would_refuse_per_second)) : figure("last_limited", f.moment(level?.usage?.last_refused, true)));
   }
@@ -156,7 +158,7 @@ export default function topic({ protocol, topic: name }, query) {
         h("p", { class: "crumbs" }, h("a", { href: "/topics" }, `‹ ${t("topics")}`), " · ", h("code", { class: "raw" }, name), item.operation === "produce" && !isSum(item) && [" · ", h("a", { href: `/t/${protocol}/${segment(name)}` }, t("page_for_team"))]),
         problem(data.error),
         unseenTopic(data),
-        now && accountOf(now, act.ways),
+        now && accountOf(now, act.ways, limiting()),
         act.view(),
         facts(now),
         quiet(t("rates_are"), "rates"),

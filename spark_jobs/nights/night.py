@@ -276,8 +276,8 @@ class Nightly:
         publication.publish(self._pools, parts)
         nights.write_json(options.date, APPLIED, self._record(publication, said))
         quotas = found.publish.quotas
-        held = sum(each.evidence.get("status") == "held" for each in quotas)  # by the computation, or by the publication's own rail
-        changes = f"{pluralise(len(quotas), 'quota')} of {options.date}, {len(found.differences)} changed, {held} held"
+        railed = sum(each.evidence.get("status") == "held" for each in quotas)  # by the computation, or by the publication's own rail
+        changes = f"{pluralise(len(quotas), 'quota')} of {options.date}, {len(found.differences)} changed, {railed} held"
         return self._end(DONE, found, f"{changes}: {said} at {pluralise(len(self._gateways), 'gateway')}")
 
     def _newer_in_force(self) -> str:

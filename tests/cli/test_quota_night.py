@@ -153,7 +153,7 @@ def test_monday_after_a_quiet_week_end_is_published_as_computed(make: Any) -> No
 
 
 def test_a_topic_that_the_computation_held_is_counted_as_held(make: Any) -> None:
-    """The same night said "1 held" of what it had computed and "0 held" of what it published; so did the report's first line and its second."""
+    """The same night said "1 held" of what it had computed and "0 held" of what it published."""
     night = make()
     night.evidence = {"status": "held", "reason": "held below 400/s by the rail of one night"}
     assert "1 quota of 2026-11-20, 1 changed, 1 held: published at 1 gateway" in night.run()[1]

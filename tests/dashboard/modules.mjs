@@ -304,6 +304,13 @@ test("what_becomes_of_what_waits_is_told_where_the_gateway_has_it", async () => 
   for (const because of ["block", "consume", "requeue"]) check(!/Killed/.test(told(because)), `${because}: ${told(because)}`);
 });
 
+test("a_topic_without_a_limit_of_its_own_is_told_the_cap_that_refuses_it", async () => {
+  const { accountOf } = await load("topic");
+  const now = { refused_per_second: 9, received_per_second: 10, limit: null, account: { state: "refused", since: null, client: null } };
+  const found = text(accountOf(now, null, { per: "listener", thing: "rabbit", operation: "produce", limit: { messages: "200/s" } }));
+  check(found.includes("It ends when no more than 200/s (for the listener rabbit) comes."), found);
+});
+
 test("a_quota_that_is_tried_is_not_told_as_the_published_one", async () => {
   const { levelCard } = await load("topic");
   const level = { operation: "produce", per: "topic", thing: "orders", origin: "quota-shadow", rule: "std", place: "", limit: { messages: "5/s" }, mode: "shadow", action: "reject", by: "", at: null, reason: "", expires: null, rule_limit: null };
