@@ -75,10 +75,12 @@ def example_limit(settings: Settings) -> str:
     return f"limits set {names.name} {' '.join(names.example)} --messages 100/s --for 30m"
 
 
-def command() -> str:
-    """`sluice`, or the path that it was called by where the shell would not find it."""
-    called = Path(sys.argv[0])
-    return shown(called.absolute()) if called.name == "sluice" and shutil.which("sluice") is None else "sluice"
+def command(directory: Path = Path()) -> str:
+    """`sluice`; where the shell would not find it, the path that it was called by, as one types it in `directory`."""
+    called = Path(sys.argv[0]).absolute()
+    if called.name != "sluice" or shutil.which("sluice") is not None:
+        return "sluice"
+    return quoted(shown(called) if directory == Path() else str(called))
 
 
 def directories(settings: Settings) -> Iterator[str]:

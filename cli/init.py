@@ -246,7 +246,7 @@ def next_steps(directory: Path, plan: Plan, settings: Settings) -> Iterator[str]
     """What to type now."""
     from cli.first_steps import command, example_limit
 
-    sluice = command()
+    sluice = command(directory)
     yield f"Written and checked: {' and '.join(str(directory / name) for name in FILES)}"
     yield f"  {', '.join(plan.limits)} for each topic; clients connect to {plan.bind}, the broker is at {plan.upstream}"
     yield ""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli import first_steps as first_steps_module
-from cli.first_steps import first_steps
+from cli.first_steps import command, first_steps
 from config import CommandLine, Settings, load
 from gateway.build import Build
 
@@ -83,3 +83,12 @@ def test_the_first_change_is_of_the_tutorials_queue(tmp_path: Path) -> None:
     key = offered[offered.index("limits set ") : offered.index(" --messages")]
     assert key == "limits set amqp / amq.default orders"
     assert f"sluice {key} " in tutorial
+
+
+def test_the_command_is_typed_as_a_shell_in_that_folder_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`sluice init --directory /etc/sluice` said `cd /etc/sluice`, and then a path that began where it was typed, without quotes."""
+    program = tmp_path / "new comer" / "bin" / "sluice"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [str(program)])
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    assert (command(), command(Path("/etc/sluice"))) == ("'new comer/bin/sluice'", f"'{program}'")
