@@ -316,14 +316,16 @@ def let_wait_on_disk(gateway: Gateway, summary: list[str]) -> None:
 
 
 def learn(gateway: Gateway, scratch: Path, summary: list[str], installing: Installing | None, day: str) -> None:
-    """One night: of `day`, and from one day, where a real one has three before a topic gets its first quota."""
+    """One night: of `day`, and from one day, where a real one has three before a topic gets its first quota. Spark is asked for more than
+    its cores (--driver-memory): else so small a log is read without it."""
     if installing:
         installing.wait_for_spark()
     say("\nThe gateway's own log goes through Spark (a minute on a small machine); no quota may have a higher rate than the rule ...")
     REPORT.parent.mkdir(exist_ok=True)
     gateway.sluice(
         "quotas", "nightly", "--date", day, "--log", str(gateway.log), "--state", str(scratch / "quota-state"),
-        "--report", str(REPORT), "--master", "local[2]", "--set", f"ceiling_messages={RATE}", "--set", "min_active_days=1",
+        "--report", str(REPORT), "--master", "local[2]", "--driver-memory", "1g",
+        "--set", f"ceiling_messages={RATE}", "--set", "min_active_days=1",
     )  # fmt: skip
     learned = {quota["topic"] for quota in gateway.get("/v1/quotas")["quotas"]}
     missing = {f"%2F/{EXCHANGE}/{topic}" for topic in TOPICS} - learned
@@ -382,9 +384,7 @@ def say_what_next(gateway: Gateway | None = None) -> None:
     if gateway:
         say(f"  1. Look at the dashboard: http://{gateway.admin}/ (sign in with the token {gateway.token})")
     else:
-        say(
-            f"  1. Look at the dashboard: http://{LOOPBACK}:{DASHBOARD_PORT}/ as long as this runs, which tells its token: make demo STAY=1"
-        )
+        say(f"  1. Look at the dashboard: make demo STAY=1 stays up with it, on port {DASHBOARD_PORT}, and tells the token")
     say("  2. Limit the topics of a RabbitMQ of your own, here at port 5673:")
     say("     .venv/bin/sluice run --protocol amqp --bind 127.0.0.1:5672 --upstream 127.0.0.1:5673 --limit 500/s   (docs/tutorial.md)")
     say("  3. See a retry storm on a real RocketMQ, without and with a limit: make demo-incident")
