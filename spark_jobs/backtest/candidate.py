@@ -97,8 +97,8 @@ def sentence(days: Sequence[Judged]) -> str:
         return "Tonight's quotas were not judged on past days: the state has no day with a topic that has a quota"
     worst = max(days, key=lambda day: day.share)
     past = f"the last {len(days)} days" if len(days) > 1 else "the last day"
-    said = f"On {past}, which they were learned from, tonight's quotas would have refused {_share(days, 'refused')}"
-    said += f" (most on {worst.date}: {share(worst.share)})"
+    said = f"A check of topics without a pin, no forecast: of {past}, which they were learned from, tonight's quotas would have refused "
+    said += f"{_share(days, 'refused')} (most on {worst.date}: {share(worst.share)})"
     return said + (f"; those before them {_share(days, 'live')}" if all(day.live is not None for day in days) else "")
 
 

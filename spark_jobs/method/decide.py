@@ -34,6 +34,7 @@ class Decided(NamedTuple):
     lower: Floats  # bounds: a quota between them stays as it is
     upper: Floats
     kept: NDArray[np.bool_]  # it does
+    cut: NDArray[np.bool_]  # the capacity or the ceiling leaves less than is wanted
 
 
 def floors(memory: Memory, dimension: str, parameters: Parameters) -> Floats:
@@ -74,9 +75,11 @@ def decide(
     rates = share_beside(railed.rates, np.nan_to_num(found.level), parameters.capacity(dimension), floor, fixed, elsewhere)
     bursts = bursts_at(rates, largest, parameters.burst_seconds)
     kept = railed.kept & (rates == railed.rates)
+    ceiling = parameters.ceiling(dimension)
+    cut = (rates < railed.rates * (1 - 1e-9)) | ((rates >= ceiling) & (wanted > ceiling) if ceiling else False)
     if live_bursts is not None:
         stays = kept & (live_bursts >= bursts) & (live_bursts <= MOST_KEPT_BURST * bursts)
         bursts = np.where(stays, live_bursts, bursts)
     even = newest(memory.evenness)
     hourly = found.peakiness * k * np.where(np.isnan(even), 1.0, even)
-    return Decided(found, wanted, rates, bursts, learning, railed.held, hourly, largest, railed.lower, railed.upper, kept)
+    return Decided(found, wanted, rates, bursts, learning, railed.held, hourly, largest, railed.lower, railed.upper, kept, cut)

@@ -151,6 +151,11 @@ class Facts:
         reason = f"{rate(dimension, level)} expected, times {three(peak)} for its busiest seconds, times {three(self._k)} for safety"
         if self._family != "quota":
             reason = f"{self._family} at the same reserve as the method"
+        if decided.cut[at]:
+            left = rate(dimension, float(decided.rates[at]))
+            return "held" if decided.held[
+                at
+            ] else "quota", f"{reason}: {rate(dimension, wanted)}; the capacity or the ceiling leaves {left}"
         if decided.held[at]:
             word = "below" if decided.held[at] > 0 else "above"
             return "held", f"{reason}; held {word} {rate(dimension, wanted)} by the rail of one night"

@@ -155,7 +155,7 @@ class Nightly:
             nights.forget(date, state=True)  # with the log that is missing it is another night, tomorrow as well
             unmark_counted(self._options.log, date)
             why = f"the log of {date} has nothing of {', '.join(missing)}, which ran all day; ship it, or --allow-partial"
-            return self._end(INSUFFICIENT, plan(self._before, snapshot, None), f"nothing was published: {why}")
+            return self._end(INSUFFICIENT, plan(self._before, snapshot, None), f"nothing was published: {why}", [why])
         return self._publish(snapshot)
 
     def _refuse_other_options(self) -> None:
@@ -254,7 +254,10 @@ class Nightly:
             self._tell(sentence)
         days, self._judged = self._judge(found.publish)
         self._tell(self._judged)
-        promised = max(promised_ppm(snapshot), lowered_ppm(found.publish, days))
+        lowered = lowered_ppm(found.publish, days)
+        promised = max(promised_ppm(snapshot), lowered)
+        if lowered:  # the report foresees tomorrow with it
+            found = replace(found, publish=replace(found.publish, night={**found.publish.night, "lowered_ppm": lowered}))
         faults = backtest_fault(snapshot, options.max_would_refuse, days), candidate_fault(days, found.publish, options)
         stops = [*found.tripped, *filter(None, (self._newer_in_force(), *faults))]
         parts = shared(found.publish, self._pools, nights.manifest(options.date).get("gateways") or ())
@@ -264,7 +267,7 @@ class Nightly:
         written = {"guard_rails": stops, "promised_ppm": promised, "wanted": wanted, "judged": [day._asdict() for day in days]}
         nights.write_json(options.date, PLAN, {**found.to_json(), **written})
         if stops:
-            return self._end(STOPPED, found, f"nothing was published: {'; '.join(stops)}")
+            return self._end(STOPPED, found, f"nothing was published: {'; '.join(stops)}", stops)
         above = None if options.return_margin is None else promised + round(options.return_margin * MILLION)
         publication = Publication(ENFORCE, f"nightly {options.date}", above if above is not None and above < MILLION else None, self._tell)
         publication.mode, said = self._mode(above)
@@ -350,12 +353,14 @@ class Nightly:
 
     # ---- the end ------------------------------------------------------------------------------------------------------
 
-    def _end(self, code: int, found: QuotaPlan, outcome: str) -> Result:
-        """Write the report; it must not end a night that is published."""
+    def _end(self, code: int, found: QuotaPlan, outcome: str, stops: Sequence[str] = ()) -> Result:
+        """Write the report; it must not end a night that is published. `stops`: why it is not."""
         from spark_jobs.report import write_reports
 
         date = self._options.date
-        files = write_reports(found.publish, self._before, {**found.to_json(), "outcome": outcome, "judged": self._judged})
+        files = write_reports(
+            found.publish, self._before, {**found.to_json(), "guard_rails": list(stops), "outcome": outcome, "judged": self._judged}
+        )
         for name, data in files.items():
             self._nights.write(date, name, data)
         return Result(code, outcome, self._nights.file(date, REPORT), files[REPORT])

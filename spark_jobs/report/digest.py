@@ -14,12 +14,13 @@ from limiter.quota_snapshot import Quota, Snapshot
 from spark_jobs.report.facts import LISTS, PUBLISHED, Fleet, Nights, Side, Topic, mapping, number
 from spark_jobs.report.reading import read_fleet, read_topics
 from spark_jobs.report.replayed import Replayed, read_replayed
+from spark_jobs.report.tomorrow import expected
 from spark_jobs.report.words import rate
 
 MAX_CHARTS: Final = 200  # topics shown with charts; about 12 kB each, so 2.4 MB of the page (measured 2026-11)
 FIRST: Final = 3  # topics to look at first: what one person does in a morning (a guess)
+FIRST_PART: Final = 0.01  # of all refused messages: with less a topic is none of them (a guess)
 MAX_CHANGES: Final = 100  # changes at the top of the page; more than anybody reads (a guess)
-MAX_REFUSED: Final = 10  # topics in the table of those refused most (a guess: with the changes one screen)
 MAX_LISTED: Final = 100  # topics of one list (held, learning, ...) on the page (a guess)
 MAX_ROWS: Final = 10_000  # rows of the table of all topics; about 500 bytes each, so 5 MB (measured 2026-11)
 SAME: Final = 1.0005  # a rate that moved less than this is no change: rates have six digits, and three are shown
@@ -48,8 +49,8 @@ class Digest:
     @property
     def first(self) -> tuple[Topic, ...]:
         """The topics to look at first: in turn of those that were refused more than the target, and of those that changed."""
-        target = self.fleet.target or 0.0
-        orders = [topic for topic in self.refused if topic.refused7() > target], self.changed
+        target, least = self.fleet.target or 0.0, FIRST_PART * sum(topic.refused() for topic in self.refused)
+        orders = [topic for topic in self.refused if topic.refused() >= least and _share(topic) > target], self.changed
         found: dict[tuple[str, str], Topic] = {}
         for topic in chain.from_iterable(zip_longest(*orders)):
             if topic is not None and len(found) < FIRST:
@@ -71,7 +72,7 @@ def digest(snapshot: Snapshot, before: Snapshot | None, plan: Mapping[str, Any] 
         fleet=with_held(read_fleet(snapshot, before, topics), asked.get("held")),
         ranked=ranked(topics),
         changed=tuple(sorted((topic for topic in topics if has_changed(topic)), key=_by_change)),
-        refused=tuple(sorted((topic for topic in topics if topic.refused_a_night() > 0), key=_by_refused)),
+        refused=tuple(sorted((topic for topic in topics if topic.refused() > 0), key=_by_refused)),
         removed=tuple(quota for quota in before.quotas if (quota.protocol, quota.topic) not in now) if before is not None else (),
         outcome=str(asked["outcome"]) if asked.get("outcome") else None,
         judged=str(asked["judged"]) if asked.get("judged") else None,
@@ -107,7 +108,7 @@ def ranked(topics: tuple[Topic, ...]) -> tuple[Topic, ...]:
     """All topics, those that matter first: in turn the biggest change, the most refused, the most demand, each topic once."""
     orders = (
         sorted((topic for topic in topics if has_changed(topic)), key=_by_change),
-        sorted((topic for topic in topics if topic.refused_a_night() > 0), key=_by_refused),
+        sorted((topic for topic in topics if topic.refused() > 0), key=_by_refused),
         sorted(topics, key=lambda topic: (-topic.demand(), topic.protocol, topic.name)),
     )
     found: dict[tuple[str, str], Topic] = {}
@@ -124,7 +125,12 @@ def _by_change(topic: Topic) -> tuple[float, float, str, str]:
 
 
 def _by_refused(topic: Topic) -> tuple[float, str, str]:
-    return -topic.refused_a_night(), topic.protocol, topic.name
+    return -topic.refused(), topic.protocol, topic.name
+
+
+def _share(topic: Topic) -> float:
+    nights = topic.judged()
+    return 0.0 if nights is None else nights.refused() or 0.0
 
 
 def to_json(found: Digest) -> dict[str, Any]:
@@ -145,6 +151,7 @@ def to_json(found: Digest) -> dict[str, Any]:
         "remarks": list(fleet.remarks),
         "target_refused": fleet.target,
         "realised": dict(fleet.realised),
+        "expected": None if (figure := expected(fleet)) is None else figure._asdict(),
         "promise": None if fleet.promise is None else list(fleet.promise),
         "k": dict(fleet.k),
         "evidence": dict(fleet.evidence),

@@ -28,6 +28,7 @@ RULES: Final = {
 }  # simple ones
 LISTS: Final = ("held", "learning", "pinned", "excluded")  # lists of topics in `night`
 
+SHORT: Final = 0.999  # of what is needed; rates have six digits
 MAX_NUMBER: Final = 1e18  # messages or bytes; beyond it evidence is taken for a mistake: 10^15 per second is the largest rate of a quota
 
 Pair = tuple[float, int]
@@ -104,6 +105,7 @@ class Side:
     k: float | None
     family: str | None
     hourly: float | None
+    lower: float | None  # the least rate that needs no change: with less the topic has less than it needs
     mean: float | None  # of the last days; snapshots before 0.3 have the median of the load instead
     percentile_99: float | None
     busiest: float | None
@@ -156,11 +158,20 @@ class Topic:
             return 0.0
         return abs(side.rate - (0.0 if self.is_new else side.rate if side.before_rate is None else side.before_rate))
 
-    def refused_a_night(self) -> float:
-        """Messages that the published quotas refused, in the mean of the last seven nights."""
+    def judged(self) -> Nights | None:
+        """The longest time over which its messages were judged."""
         side = self.side("messages")
-        nights = None if side is None else side.nights7
-        return 0.0 if nights is None else (nights.outcomes[PUBLISHED].refused or 0.0) / max(nights.nights or 1, 1)
+        return None if side is None else side.nights28 or side.nights7
+
+    def refused(self) -> float:
+        """Messages that the published quotas refused in that time."""
+        nights = self.judged()
+        return 0.0 if nights is None else nights.outcomes[PUBLISHED].refused or 0.0
+
+    def is_short(self) -> bool:
+        """Whether its rate of messages is below what it needs."""
+        side = self.side("messages")
+        return side is not None and side.rate is not None and side.lower is not None and side.rate < SHORT * side.lower
 
     def demand(self) -> float:
         """Messages per second, as far as is known; to put big topics before small ones."""
@@ -168,10 +179,6 @@ class Topic:
         if side is None:
             return 0.0
         return side.forecast or (side.series[-1].mean if side.series else None) or side.mean or 0.0
-
-    def refused7(self) -> float:
-        """What the last nights refused in the worse dimension, as a share; 0 where that is not known."""
-        return max(((side.nights7.refused() or 0.0) for side in self.sides if side.nights7 is not None), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,3 +205,20 @@ class Fleet:
     nights7: Mapping[str, Nights] = field(default_factory=dict)  # dimension -> all topics together
     nights28: Mapping[str, Nights] = field(default_factory=dict)
     promise: tuple[float, float] | None = None  # shares of the messages: what nine of ten months of such nights refuse
+    lowered: float | None = None  # share of the last days' messages that quotas lowered by a capacity, a ceiling or pins would have refused
+    refused_days: tuple[tuple[str, float], ...] = ()  # messages refused on each of the days of `nights28`, of all topics
+    short: int = 0  # topics with less than they need
+
+    def judged(self) -> Nights | None:
+        """The longest time over which the messages of all topics were judged."""
+        found = self.nights28.get("messages") or self.nights7.get("messages")
+        return None if found is None or found.refused() is None else found
+
+    def refused_so_far(self) -> float | None:
+        """The share of the messages refused in that time, or on the last day where that is all there is."""
+        found = self.judged()
+        return self.realised["messages"] if found is None else found.refused()
+
+    def offered_a_day(self) -> float | None:
+        found = self.judged()
+        return None if found is None or found.offered is None else found.offered / max(found.nights or 1, 1)

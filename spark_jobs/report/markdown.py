@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from spark_jobs.report.digest import MAX_CHANGES, MAX_LISTED, MAX_REFUSED, Digest
+from spark_jobs.report.digest import MAX_CHANGES, MAX_LISTED, Digest
 from spark_jobs.report.facts import DIMENSIONS, LISTS, Nights, Topic
 from spark_jobs.report.replayed import HEAD
 from spark_jobs.report.sentences import (
@@ -17,17 +17,17 @@ from spark_jobs.report.sentences import (
     LOOK_FIRST,
     change_reason,
     change_text,
+    changes_text,
     count_of,
-    expected_text,
     fleet_line,
     heading,
     look_text,
     night_rows,
     night_titles,
     origin,
-    refused_text,
     warnings,
 )
+from spark_jobs.report.tomorrow import expected_text, refused_rows, title
 from spark_jobs.report.words import MAX_NAME_CHARS, UNKNOWN, plain, pluralise, rate, share, times
 
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()#+\-.!|~:@])")
@@ -53,22 +53,22 @@ def markdown(found: Digest) -> str:
 def _lines(found: Digest) -> Iterator[str]:
     fleet = found.fleet
     yield from (f"# {heading(fleet)}", "", said(fleet_line(fleet)), "")
-    if found.outcome:
+    if found.outcome and not found.guard_rails:
         yield from (f"**{said(plain(found.outcome, 400))}**", "")
-    if found.judged:
-        yield from (said(plain(found.judged, 400)), "")
     yield from ("## What needs me?", "")
     needs = warnings(fleet, found.guard_rails)
     for sentence in needs or ["Nothing: no rail was tripped, no gateway is missing, and no more was refused than meant."]:
         yield from (f"> {said(sentence)}" if needs else sentence, "")
     if found.first:
         yield from (LOOK_FIRST, "")
-    yield from (f"{at}. **{_name(topic)}**: {said(plain(look_text(topic), 600))}" for at, topic in enumerate(found.first, 1))
-    yield from ("", "## What will be refused tomorrow?", "", said(expected_text(fleet)), "")
-    if found.refused:
-        yield from ("| topic | refused, by the last 7 nights |", "|---|---|")
-        yield from (f"| {_name(topic)} | {said(refused_text(topic))} |" for topic in found.refused[:MAX_REFUSED])
-    yield from ("", "## Why did my quota change?", "")
+    yield from (f"{at}. **{_name(topic)}**: {said(plain(look_text(fleet, topic), 600))}" for at, topic in enumerate(found.first, 1))
+    yield from ("", f"## {title(fleet)}", "", said(expected_text(fleet)), "")
+    head, rows, rest = refused_rows(fleet, found.ranked)
+    if rows:
+        yield from (f"| {' | '.join(head)} |", "|---|---|---|---|")
+        yield from (f"| {_name(topic)} | {' | '.join(map(said, cells))} |" for topic, cells in rows)
+        yield from ("", rest)
+    yield from ("", "## Why did my quota change?", "", changes_text(fleet, found.changed), "")
     yield from _changes(found)
     yield from ("", said(origin(fleet)), "", "## All topics together, out of sample", "")
     if not fleet.nights7 and not fleet.nights28:
@@ -76,6 +76,8 @@ def _lines(found: Digest) -> Iterator[str]:
     for dimension in DIMENSIONS:
         if dimension in fleet.nights7 or dimension in fleet.nights28:
             yield from _nights(dimension, fleet.nights7.get(dimension), fleet.nights28.get(dimension))
+    if found.judged:
+        yield from ("", said(plain(found.judged, 400)))
     if found.backtest is not None:
         yield from ("", f"## {said(found.backtest.title)}", "", f"| {' | '.join(HEAD)} |", "|---|---|---|---|---|")
         yield from (f"| {' | '.join(said(cell) for cell in row)} |" for row in found.backtest.rows)
@@ -122,7 +124,7 @@ def _topics(found: Digest) -> Iterator[str]:
     if left:
         yield from (f"The {len(found.charted)} topics that matter most; {left:,} more are in report.json.", "")
     yield from (
-        "| topic | messages | forecast | peakiness | refused, 7 nights | refused, 28 | reserved, 28 | bytes |",
+        "| topic | messages | forecast | peakiness | refused, 7 days | refused, 28 | reserved, 28 | bytes |",
         "|---|---|---|---|---|---|---|---|",
     )
     for topic in found.charted:

@@ -13,7 +13,7 @@ from typing import Final
 
 from limiter.quota_snapshot import Quota
 from spark_jobs.report.cards import cards
-from spark_jobs.report.digest import MAX_CHANGES, MAX_LISTED, MAX_REFUSED, Digest
+from spark_jobs.report.digest import MAX_CHANGES, MAX_LISTED, Digest
 from spark_jobs.report.facts import DIMENSIONS, LISTS, Fleet, Topic
 from spark_jobs.report.markup import name_of, nights_table, t
 from spark_jobs.report.replayed import HEAD, HEAD_WORST, Replayed
@@ -22,20 +22,20 @@ from spark_jobs.report.sentences import (
     LOOK_FIRST,
     change_reason,
     change_text,
+    changes_text,
     count_of,
-    expected_text,
     fleet_line,
     heading,
-    horizons,
     look_text,
     origin,
     over,
-    refused_text,
+    realised_text,
     warnings,
 )
 from spark_jobs.report.style import SCRIPT, STYLE
 from spark_jobs.report.table import table
-from spark_jobs.report.words import UNKNOWN, pluralise, share, three
+from spark_jobs.report.tomorrow import expected_text, refused_rows, title
+from spark_jobs.report.words import pluralise
 
 MAX_OPEN_CHANGES: Final = 15  # changes that stand there at once; the others open on a click (a guess: one screen)
 
@@ -62,12 +62,11 @@ def _head(fleet: Fleet) -> Iterator[str]:
 def _body(found: Digest) -> Iterator[str]:
     fleet = found.fleet
     yield f"<h1>{t(heading(fleet))}</h1>"
-    yield f"<p class=line>{t(fleet_line(fleet)).replace(' %', '&nbsp;%')}</p>"
-    if found.outcome:
+    did, missed = t(realised_text(fleet)), over(fleet, fleet.refused_so_far())
+    marked = did if missed is None else f"<b class={'bad' if missed else 'good'}>{did}</b>"
+    yield f"<p class=line>{t(fleet_line(fleet)).replace(did, marked, 1).replace(' %', '&nbsp;%')}</p>"
+    if found.outcome and not found.guard_rails:  # they say it below
         yield f"<p><b>{t(found.outcome, 400)}</b></p>"
-    if found.judged:
-        yield f"<p class='quiet small'>{t(found.judged, 400)}</p>"
-    yield from _tiles(fleet)
     yield "<h2>What needs me?</h2>"
     needs = warnings(fleet, found.guard_rails)
     yield from (f"<p class=note>{t(sentence)}</p>" for sentence in needs)
@@ -75,9 +74,9 @@ def _body(found: Digest) -> Iterator[str]:
         yield "<p>Nothing: no rail was tripped, no gateway is missing, and no more was refused than meant.</p>"
     if found.first:
         yield f"<p>{LOOK_FIRST}</p><ol>"
-        yield from (f"<li><b>{name_of(topic.protocol, topic.name)}</b>: {t(look_text(topic), 600)}" for topic in found.first)
+        yield from (f"<li><b>{name_of(topic.protocol, topic.name)}</b>: {t(look_text(fleet, topic), 600)}" for topic in found.first)
         yield "</ol>"
-    yield f"<h2>What will be refused tomorrow?</h2><p>{t(expected_text(fleet)).replace(' %', '&nbsp;%')}</p>"
+    yield f"<h2>{t(title(fleet))}</h2><p>{t(expected_text(fleet)).replace(' %', '&nbsp;%')}</p>"
     yield from _refused(found)
     yield from _changes(found)
     yield f"<p class='quiet small'>{t(origin(fleet))}</p>"
@@ -95,44 +94,19 @@ def _body(found: Digest) -> Iterator[str]:
     yield f"</dl><script>{SCRIPT}</script>"
 
 
-def _tiles(fleet: Fleet) -> Iterator[str]:
-    unknown = " class=unknown"
-    k, size = fleet.k["messages"], fleet.k["bytes"]
-    bytes_k = f"; bytes {three(size)}" if size is not None and size != k else ""
-    missing = len(fleet.missing_gateways) if fleet.missing_gateways is not None else None
-    shown = horizons(fleet)[::-1]
-    tiles = [
-        *((f"<b{_verdict(fleet, part)}>{t(share(part))}</b>", f"refused, {name}; target {share(fleet.target)}") for name, part in shown),
-        (f"<b{unknown if k is None else ''}>{t(UNKNOWN if k is None else three(k))}</b>", f"k, the safety factor{bytes_k}"),
-        (f"<b>{fleet.topics:,}</b>", "topics with a quota"),
-        *((f"<b>{count_of(fleet, name)}</b>", name) for name in LISTS),
-        (f"<b{' class=bad' if missing else ''}>{'?' if missing is None else missing}</b>", "gateways missing"),
-    ]
-    yield "<ul class=tiles>" + "".join(f"<li>{value}<span>{t(label)}</span></li>" for value, label in tiles) + "</ul>"
-
-
-def _verdict(fleet: Fleet, part: float | None) -> str:
-    missed = over(fleet, part)
-    return " class=unknown" if part is None else "" if missed is None else " class=bad" if missed else " class=good"
-
-
 def _refused(found: Digest) -> Iterator[str]:
-    """The topics of which the most messages are refused."""
-    if not found.refused:
+    """The topics that the figure is about."""
+    head, rows, rest = refused_rows(found.fleet, found.ranked)
+    if not rows:
         return
-    yield "<div class=wide><table><thead><tr><th>topic<th>refused, by the last 7 nights</tr></thead><tbody>"
-    yield from (
-        f"<tr><td class=t>{name_of(topic.protocol, topic.name)}<td class=w>{t(refused_text(topic))}</tr>"
-        for topic in found.refused[:MAX_REFUSED]
-    )
-    yield "</tbody></table></div>"
-    if len(found.refused) > MAX_REFUSED:
-        left = pluralise(len(found.refused) - MAX_REFUSED, "topic")
-        yield f"<p class=quiet>{left} with fewer refused messages are in the table of all topics below.</p>"
+    yield f"<div class=wide><table><thead><tr>{''.join(f'<th>{each}' for each in head)}</tr></thead><tbody>"
+    for topic, cells in rows:
+        yield f"<tr><td class=t>{name_of(topic.protocol, topic.name)}{''.join(f'<td>{t(cell)}' for cell in cells)}</tr>"
+    yield f"</tbody></table></div><p class=quiet>{rest}</p>"
 
 
 def _changes(found: Digest) -> Iterator[str]:
-    yield "<h2>Why did my quota change?</h2><p class=quiet>The changes that are worth the most messages come first.</p>"
+    yield f"<h2>Why did my quota change?</h2><p class=quiet>{t(changes_text(found.fleet, found.changed))}</p>"
     if not found.changed and not found.removed:
         known = found.fleet.has_before or any(side.before_rate is not None for topic in found.ranked for side in topic.sides)
         yield f"<p>{'No quota changes.' if known else 'The quotas before these are not known yet, so no change can be shown.'}</p>"
@@ -181,6 +155,8 @@ def _fleet_nights(found: Digest) -> Iterator[str]:
         for dimension in DIMENSIONS:
             if dimension in fleet.nights7 or dimension in fleet.nights28:
                 yield from nights_table(dimension.capitalize(), fleet.nights7.get(dimension), fleet.nights28.get(dimension))
+    if found.judged:
+        yield f"<p class='quiet small'>{t(found.judged, 400)}</p>"
 
 
 def _replayed(found: Replayed) -> Iterator[str]:

@@ -82,6 +82,7 @@ def _sides(quota: Quota, before: Quota | None, evidence: Mapping[str, Any], has_
             k=number(facts.get("k")),
             family=words(facts.get("family")),
             hourly=quota.hourly_messages if dimension == "messages" else quota.hourly_bytes,
+            lower=number(facts.get("lower")),
             mean=number(facts.get("mean", facts.get("p50"))),
             percentile_99=number(facts.get("p99")),
             busiest=number(facts.get("max")),
@@ -161,7 +162,20 @@ def read_fleet(snapshot: Snapshot, before: Snapshot | None, topics: tuple[Topic,
         nights7={dimension: found for dimension in DIMENSIONS if (found := pooled(topics, dimension, "nights7")) is not None},
         nights28={dimension: found for dimension in DIMENSIONS if (found := pooled(topics, dimension, "nights28")) is not None},
         promise=_promise(mapping(night.get("promise_ppm")).get("messages")),
+        lowered=_million(number(night.get("lowered_ppm"))),
+        refused_days=_refused_days(topics),
+        short=sum(topic.is_short() for topic in topics),
     )
+
+
+def _refused_days(topics: tuple[Topic, ...]) -> tuple[tuple[str, float], ...]:
+    found: dict[str, float] = {}
+    for topic in topics:
+        side = topic.side("messages")
+        for day in () if side is None else side.series:
+            if day.refused is not None:
+                found[day.day] = found.get(day.day, 0.0) + day.refused
+    return tuple(sorted(found.items()))
 
 
 def _promise(value: object) -> tuple[float, float] | None:

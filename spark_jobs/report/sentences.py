@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from spark_jobs.method.promise import LEAST_EVIDENCE
 from spark_jobs.report.facts import ALTERNATIVES, DIMENSIONS, LISTS, NAMES, PUBLISHED, RULES, Fleet, Nights, Side, Topic
-from spark_jobs.report.words import TIMES, UNKNOWN, amount, digits, moment, plain, pluralise, rate, share, short_day, three, times
+from spark_jobs.report.tomorrow import past_days, refused_text
+from spark_jobs.report.words import (
+    TIMES,
+    UNKNOWN,
+    amount,
+    day_after,
+    digits,
+    is_weekend,
+    moment,
+    named_day,
+    plain,
+    pluralise,
+    rate,
+    share,
+    three,
+    times,
+)
 
-MOST_OF_IT: Final = 0.8  # of what was refused: the hours that are worth naming (a guess)
-CAREFUL: Final = 3  # times less refused than the target: more careful than anybody asked for
-LONG_NIGHTS: Final = 28
+ALIKE: Final = 1.1  # times; bytes that moved so much as messages did have no reason of their own (a guess)
 CAUSES: Final = {"forecast": "expected demand", "peakiness": "height of the busiest seconds", "k": "safety for all topics"}
 LOOK_FIRST: Final = "First, if you have time for no more:"
 FEW_GATEWAYS: Final = 8  # gateways named in one line; the rest is counted
@@ -50,7 +64,9 @@ LEGEND: Final = (
 
 
 def heading(fleet: Fleet) -> str:
-    return f"Quotas learned from the days up to {short_day(fleet.date)} {fleet.date[:4]}" if fleet.date else "Quotas"
+    if not fleet.date:
+        return "Quotas"
+    return f"Quotas from {named_day(day_after(fleet.date))} on, learned from the days up to {named_day(fleet.date)} {fleet.date[:4]}"
 
 
 def origin(fleet: Fleet) -> str:
@@ -63,10 +79,10 @@ def origin(fleet: Fleet) -> str:
 
 
 def fleet_line(fleet: Fleet) -> str:
-    """`Target 0.1 % refused, realised 0.07 %; k 1.8; 412 topics, 12 learning, 3 held ...`"""
+    """`Target 0.1 % refused, realised 0.07 % of the last 28 days; k 1.8; 412 topics, 12 learning, 3 held ...`"""
     lists = ", ".join(f"{count_of(fleet, name)} {name}" for name in LISTS)
     target = "Target" if fleet.target is None else f"Target {share(fleet.target)} refused"
-    known = fleet.target is not None or realised(fleet) is not None
+    known = fleet.target is not None or fleet.refused_so_far() is not None
     did = f"{target}, realised {realised_text(fleet)}" if known else "Target and realised refusals are not known yet"
     return f"{did}; k {k_text(fleet)}{rules_text(fleet)}; {pluralise(fleet.topics, 'topic')} with a quota, {lists}."
 
@@ -87,20 +103,10 @@ def rules_text(fleet: Fleet) -> str:
     return ", rule " + ", ".join(f"{name} of {dimension}" for dimension, name in simple.items()) + on
 
 
-def realised(fleet: Fleet) -> float | None:
-    """The share of messages that was refused over the last seven nights, or on the last day where that is all there is."""
-    seven = fleet.nights7.get("messages")
-    found = seven.refused() if seven is not None else None
-    return fleet.realised["messages"] if found is None else found
-
-
 def realised_text(fleet: Fleet) -> str:
-    """`0.07 % over 7 nights (0.02 % on the last day)`; of messages."""
-    seven, last = fleet.nights7.get("messages"), fleet.realised["messages"]
-    if seven is None or seven.refused() is None:
-        return UNKNOWN if last is None else f"{share(last)} on the last day"
-    nights = f"{share(seven.refused())} over {pluralise(seven.nights or 7, 'night')}"
-    return nights if last is None else f"{nights} ({share(last)} on the last day)"
+    """`0.07 % of the last 28 days`: the figure of `tomorrow.py`, of messages."""
+    part = fleet.refused_so_far()
+    return UNKNOWN if part is None else f"{share(part)} of {past_days(fleet)}"
 
 
 def k_text(fleet: Fleet) -> str:
@@ -122,96 +128,25 @@ def over(fleet: Fleet, found: float | None) -> bool | None:
     return None if fleet.target is None or found is None else found > fleet.target
 
 
-def horizons(fleet: Fleet) -> list[tuple[str, float | None]]:
-    """The share of messages refused over each time that the report shows, and what it is called."""
-    found = [("last day", fleet.realised["messages"])]
-    for name, nights in (("7 nights", fleet.nights7.get("messages")), ("28 nights", fleet.nights28.get("messages"))):
-        if nights is not None and nights.refused() is not None:
-            found.append((name, nights.refused()))
-    return found
-
-
-def missed(fleet: Fleet) -> list[tuple[str, float]]:
-    """The horizons over which more was refused than meant."""
-    return [(name, part) for name, part in horizons(fleet) if part is not None and over(fleet, part)]
-
-
-def expected_text(fleet: Fleet) -> str:
-    """What will be refused tomorrow: as much as such quotas have refused of days that they did not know, over the longest time known."""
-    known = [(name, part) for name, part in horizons(fleet) if part is not None]
-    if not known:
-        return "Not known yet: a quota is judged on the day after its night, so the first figures come with the second night."
-    name, part = known[-1]
-    nights = fleet.nights28.get("messages") or fleet.nights7.get("messages")
-    each = (
-        ""
-        if nights is None or not nights.nights or nights.offered is None
-        else f", {amount('messages', part * nights.offered / nights.nights)} a day"
+def missed(fleet: Fleet) -> list[str]:
+    """`0.2 % of the last 28 days` of each time over which more was refused than meant."""
+    nights, part = fleet.nights7.get("messages"), fleet.realised["messages"]
+    seven = (
+        None if nights is None or nights is fleet.judged() or nights.nights == getattr(fleet.judged(), "nights", None) else nights.refused()
     )
-    meant = "" if fleet.target is None else f"; the target is {share(fleet.target)}"
-    found = f"About {share(part)} of the messages{each}, as in the last {name.replace('last day', 'day')}{meant}."
-    return " ".join(each for each in (found, promise_text(fleet), careful_text(fleet)) if each)
+    found = [
+        (realised_text(fleet), fleet.refused_so_far()),
+        (f"{share(seven)} of the last 7", seven),
+        (f"{share(part)} of the last day", part),
+    ]
+    return list(dict.fromkeys(said for said, of in found if over(fleet, of)))
 
 
-def promise_text(fleet: Fleet) -> str:
-    """The range that nine of ten such months refuse, and where the target is no promise: where that goes beyond CAREFUL times it."""
-    if fleet.promise is None:
-        known = fleet.evidence["messages"]
-        if known is None or known >= LEAST_EVIDENCE or "messages" not in fleet.nights28:
-            return ""
-        return f"No month can be promised: what is known is worth {three(known)} nights of one topic, and that takes {LEAST_EVIDENCE:.0f}."
-    low, high = fleet.promise
-    found = (
-        f"Nine of ten such months refuse {share(low)} to {share(high)}."
-        if low
-        else f"Nine of ten such months refuse at most {share(high)}."
-    )
-    if fleet.target is None or (low >= fleet.target / CAREFUL and high <= CAREFUL * fleet.target):
-        return found
-    return f"{found} The target is aimed at, and that is what these topics let anybody promise."
-
-
-def careful_text(fleet: Fleet) -> str:
-    """What less than a third of the target costs, where four weeks have shown it; else nothing."""
-    nights = fleet.nights28.get("messages")
-    done = None if nights is None else nights.refused()
-    if nights is None or done is None or fleet.target is None or (nights.nights or 0) < LONG_NIGHTS or done * CAREFUL >= fleet.target:
-        return ""
-    reserved = nights.reserved()
-    room = "" if reserved is None else f", {three(reserved)} times the demand"
-    return f"That is less than a third of the target: the quotas keep more room than that needs{room}. k falls by at most 2 % a night."
-
-
-def hours_text(hours: tuple[float, ...]) -> str:
-    """`80 % from 10:00 to 12:00`: the fewest hours in a row, past midnight too, that have most of it; "" where nothing is known."""
-    whole = sum(hours)
-    if not whole:
-        return ""
-    count = len(hours)
-    for length in range(1, count + 1):
-        start = max(range(count), key=lambda at: sum(hours[(at + more) % count] for more in range(length)))
-        part = sum(hours[(start + more) % count] for more in range(length)) / whole
-        if part >= MOST_OF_IT:
-            break
-    if length == count:
-        return "all day"
-    return f"{digits(min(part, 1.0) * 100)} % from {start:02}:00 to {(start + length) % count:02}:00"
-
-
-def refused_text(topic: Topic) -> str:
-    """`1.2k a night (0.4 %), 80 % from 10:00 to 12:00`; "" of a topic that was refused nothing."""
-    side = topic.side("messages")
-    if side is None or side.nights7 is None or not topic.refused_a_night():
-        return ""
-    hours = hours_text(side.refused_hours)
-    return f"{amount('messages', topic.refused_a_night())} a night ({share(side.nights7.refused())})" + (f", {hours}" if hours else "")
-
-
-def look_text(topic: Topic) -> str:
+def look_text(fleet: Fleet, topic: Topic) -> str:
     """Why a topic is to be looked at, in sentences."""
     side = topic.side("messages")
     found = [] if side is None else [f"Quota {change_text(side)}."]
-    refused = refused_text(topic)
+    refused = refused_text(fleet, topic)
     if refused:
         found.append(f"Refused {refused}.")
     moved = causes_text(topic)
@@ -222,15 +157,20 @@ def look_text(topic: Topic) -> str:
 
 def warnings(fleet: Fleet, guard_rails: tuple[str, ...]) -> list[str]:
     """What somebody should look at, most urgent first."""
-    found = [f"Guard rail: {plain(sentence, 400)}" for sentence in guard_rails]
+    found = [f"Nothing was published, and the quotas before stay in force: {plain(sentence, 400)}." for sentence in guard_rails]
     if fleet.missing_gateways:
         named = ", ".join(plain(name, 60) for name in fleet.missing_gateways[:FEW_GATEWAYS])
         more = f" and {len(fleet.missing_gateways) - FEW_GATEWAYS} more" if len(fleet.missing_gateways) > FEW_GATEWAYS else ""
-        found.append(f"Missing gateways: {named}{more}. Their log of the day was not complete; the rest was scaled for it.")
+        found.append(
+            f"Missing gateways: {named}{more}. Their log of the day was not complete; the rest was scaled for it. Ship it, "
+            "and run the night with --again."
+        )
     found += [f"{plain(sentence, 400)[:1].upper()}{plain(sentence, 400)[1:]}." for sentence in fleet.remarks]
     if late := missed(fleet):
-        did = ", ".join(f"{share(part)} over the {name}" if name == "last day" else f"{share(part)} over {name}" for name, part in late)
-        found.append(f"More was refused than the target of {share(fleet.target)}: {did}. k rises by at most 2 % a night until it fits.")
+        found.append(
+            f"More was refused than the target of {share(fleet.target)}: {', '.join(late)}. "
+            "k rises by at most 2 % a night until it fits; where that is too slow, pin the topics that are refused most."
+        )
     return found
 
 
@@ -272,12 +212,39 @@ def _factor(value: float | None) -> str:
 
 def causes_text(topic: Topic) -> str:
     """`expected demand x 1.48; bytes: safety for all topics x 1.1`, with the sign for times: what moved since the snapshot before."""
-    parts: list[str] = []
-    for side in dimensions_of(topic):
-        moved = ", ".join(f"{CAUSES.get(name, name)} {times(factor)}" for name, factor in side.causes)
-        if moved and moved not in parts:  # bytes mostly move as messages do
-            parts.append(f"bytes: {moved}" if side.dimension == "bytes" else moved)
-    return "; ".join(parts)
+    if topic.is_short():
+        return ""  # it has what it is left
+    moved = [
+        ("bytes: " if side.dimension == "bytes" else "")
+        + ", ".join(f"{CAUSES.get(name, name)} {times(factor)}" for name, factor in side.causes)
+        for side in dimensions_of(topic)[: 1 if alike(topic) else None]
+        if side.causes
+    ]
+    return "; ".join(moved)
+
+
+def alike(topic: Topic) -> bool:
+    """Whether bytes have stayed, or have moved as messages did and for the same: then they need no sentence of their own."""
+    sides = dimensions_of(topic)
+    if len(sides) < len(DIMENSIONS) or sides[1].factor() is None:
+        return False
+    one, other = ({"rate": side.factor() or 0.0, **dict(side.causes)} for side in sides)
+    if abs(other["rate"] - 1) < 5e-4:
+        return True
+    return all(1 / ALIKE < (one.get(name, 1.0) or 1e-9) / (other.get(name, 1.0) or 1e-9) < ALIKE for name in one | other)
+
+
+def changes_text(fleet: Fleet, changed: Sequence[Topic]) -> str:
+    """How many quotas change, in which order they are listed, and that a week-end has begun or ended where that is why."""
+    stay = ", and the others stay" if len(changed) < fleet.topics else ""
+    found = f"{len(changed):,} of {pluralise(fleet.topics, 'quota')} change{stay}; the changes worth the most messages come first."
+    kinds = [is_weekend(day) for day in (fleet.date, day_after(fleet.date)) if day]
+    rises = sum((side.factor() or 0.0) > 1 for topic in changed if (side := topic.side("messages")) is not None)
+    if kinds == [True, False] and 2 * rises > len(changed):
+        return f"{found} Most rise because a working day follows a day of the week-end."
+    if kinds == [False, True] and 2 * rises < len(changed):
+        return f"{found} Most fall because a day of the week-end follows a working day."
+    return found
 
 
 def change_reason(topic: Topic) -> str:
@@ -293,7 +260,7 @@ def reason_of(topic: Topic) -> str:
     """Why the quota is what it is: that of messages, and of bytes where it is another."""
     found = [plain(topic.reason, 400)] if topic.reason else []
     size = topic.side("bytes")
-    if size is not None and size.reason and size.reason != topic.reason:
+    if size is not None and size.reason and size.reason != topic.reason and not alike(topic):
         found.append(f"bytes: {plain(size.reason, 400)}")
     return "; ".join(found) or UNKNOWN
 
@@ -319,11 +286,11 @@ def _both(nights: Nights | None, name: str) -> tuple[str, str]:
 
 
 def night_titles(seven: Nights | None, twenty_eight: Nights | None) -> tuple[str, str]:
-    """`7 nights`, and while the history is short `28 nights (11 known)`."""
+    """`7 days`, and while the history is short `28 days (11 known)`."""
     titles = []
     for wanted, nights in ((7, seven), (28, twenty_eight)):
         known = nights.nights if nights is not None else None
-        titles.append(f"{wanted} nights" + (f" ({known} known)" if known is not None and known < wanted else ""))
+        titles.append(f"{wanted} days" + (f" ({known} known)" if known is not None and known < wanted else ""))
     return titles[0], titles[1]
 
 

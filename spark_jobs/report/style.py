@@ -20,11 +20,6 @@ a{color:var(--link)}
 .quiet,caption{color:var(--quiet)}
 small,.small{font-size:.85rem}
 .line{font-size:1.15rem;margin:.6rem 0}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(8.5rem,1fr));gap:.5rem;padding:0;margin:.75rem 0;list-style:none}
-.tiles li{border:1px solid var(--line);border-radius:.4rem;background:var(--raised);padding:.5rem .7rem}
-.tiles b{display:block;font-size:1.3rem;line-height:1.25}
-.tiles .unknown{font-size:.95rem;font-weight:400}
-.tiles span{font-size:.85rem;color:var(--quiet)}
 .good{color:var(--good)}
 .bad{color:var(--bad)}
 .note{border-left:4px solid var(--warnline);background:var(--warn);padding:.4rem .7rem;margin:.5rem 0;overflow-wrap:anywhere}
@@ -62,7 +57,7 @@ dl{display:grid;grid-template-columns:minmax(7rem,max-content) 1fr;gap:.3rem 1re
 dt{font-weight:600}dd{margin:0}
 @media(max-width:36rem){main{padding:.6rem}.card{padding:.5rem}svg text{font-size:13px}td.t{min-width:0}
 .nights{font-size:.75rem!important}.nights td,.nights th{padding-right:.3rem;font-size:inherit}
-dl{grid-template-columns:1fr}dd{margin:0 0 .4rem}.tiles{grid-template-columns:repeat(2,1fr)}
+dl{grid-template-columns:1fr}dd{margin:0 0 .4rem}
 .stack thead{display:none}.stack tr{display:block;padding:.4rem 0;border-bottom:1px solid var(--line)}
 .stack td{display:block;border:0;padding:0;white-space:normal}.stack td[data-l]::before{content:attr(data-l) ": ";color:var(--quiet)}}
 [hidden]{display:none!important}

@@ -11,7 +11,7 @@ from spark_jobs.report.markup import name_of, t
 from spark_jobs.report.words import pluralise, rate, share, times
 
 MAX_OPEN_ROWS: Final = 300  # rows of the table of all topics that a browser lays out at once; of more the table opens on a click (a guess)
-ALL: Final = ("topic", "messages", "change", "bytes", "refused, 7 nights", "28 nights", "reserved, 28 nights", "state")
+ALL: Final = ("topic", "messages", "change", "bytes", "refused, 7 days", "28 days", "reserved, 28 days", "state")
 
 
 def table(found: Digest) -> Iterator[str]:

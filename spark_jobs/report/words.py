@@ -7,7 +7,7 @@ what HTML and Markdown need besides is done where those are written.
 from __future__ import annotations
 
 import math
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -90,6 +90,26 @@ def times(factor: float | None) -> str:
     return UNKNOWN if factor is None else f"{TIMES} {three(factor)}"
 
 
+def day_after(text: str | None) -> str | None:
+    """The day after 2026-11-20; None where that is no day."""
+    try:
+        return (date.fromisoformat(text or "") + timedelta(days=1)).isoformat()
+    except (ValueError, OverflowError):
+        return None
+
+
+def named_day(text: str | None) -> str:
+    """`Fri 20 Nov` of 2026-11-20; a text that is no day as it is."""
+    try:
+        return f"{WEEKDAYS[date.fromisoformat(text or '').weekday()]} {short_day(text or '')}"
+    except ValueError:
+        return plain(text, 12)
+
+
+def is_weekend(text: str) -> bool:
+    return date.fromisoformat(text).weekday() >= WEEKDAYS.index("Sat")
+
+
 def short_day(text: str) -> str:
     """`20 Nov` of 2026-11-20; a text that is no day as it is."""
     try:
@@ -99,6 +119,7 @@ def short_day(text: str) -> str:
     return f"{found.day} {MONTHS[found.month - 1]}"
 
 
+WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")  # no locale: equal input, equal bytes
 
 

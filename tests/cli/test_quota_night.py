@@ -711,6 +711,8 @@ def test_quotas_that_did_badly_out_of_sample_are_not_published(make: Any, refuse
     ended, said = night.run()
     assert (ended, bool(night.live())) == (code, code == 0)
     assert ("the quick backtest" in said) is (code == 3)
+    needs = night.kept("report.md").read_text().partition("## What needs me?")[2].partition("## What will")[0]
+    assert ("Nothing was published, and the quotas before stay in force: the quick backtest" in needs) is (code == 3)
 
 
 @pytest.mark.parametrize(("live", "rate", "code"), [(20, 40, 0), (60, 60, 0), (60, 40, 3)])

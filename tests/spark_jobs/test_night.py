@@ -354,6 +354,8 @@ def test_capacity_is_shared_and_small_topics_keep_what_they_want() -> None:
     assert rate(free, "large") + rate(free, "small") > 1000
     assert rate(tight, "large") + rate(tight, "small") == pytest.approx(1000, rel=1e-3)
     assert rate(tight, "small") <= rate(free, "small")
+    said = [{each.topic: str(each.evidence["reason"]) for each in one.snapshot.quotas}["large"] for one in (free, tight)]
+    assert ["the capacity or the ceiling leaves" in each for each in said] == [False, True]
 
 
 def test_a_day_without_a_gateway_is_scaled_by_its_usual_share() -> None:

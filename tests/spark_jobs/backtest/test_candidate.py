@@ -37,7 +37,10 @@ def test_each_of_the_last_seven_days_is_judged_and_what_is_live_beside_it(weeks:
     assert [day.date for day in of_its_kind(found, "2026-11-21")] == ["2026-11-14", "2026-11-15"]
     assert len(of_its_kind(found, "2026-11-23")) == 5
     said = sentence(found)
-    assert said.startswith("On the last 7 days, which they were learned from, tonight's quotas would have refused 47.9 % (most on ")
+    assert said.startswith(
+        "A check of topics without a pin, no forecast: of the last 7 days, which they were learned from, "
+        "tonight's quotas would have refused 47.9 % (most on "
+    )
     assert "; those before them 72 %" in said
 
 

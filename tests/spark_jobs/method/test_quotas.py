@@ -50,6 +50,7 @@ def told(
         found / 1.25,
         found * 1.5,
         each(np.asarray(kept)),
+        each(np.asarray(False)),
     )
     remembered = memory_of(np.full((len(found), 10), 10.0)) if memory is None else memory
     table = pa.Table.from_pylist([NIGHT | night for night in nights], OUTCOMES)
