@@ -29,7 +29,7 @@ from spark_jobs.nights.rails import Rails, hold
 from spark_jobs.parameters import Parameters
 from spark_jobs.state.loss_surface import BURSTS_S, Surface, Surfaces
 from spark_jobs.state.topic_day import TOPICS, rows, surface_of
-from support.quota_weeks.raised import Day, Quotas, nights_raised
+from support.quota_weeks.raised import MOST, Day, Quotas, nights_raised
 from support.quota_weeks.rules import RULES
 from support.quota_weeks.weeks import Week
 
@@ -185,12 +185,14 @@ def walk(series: Series, known: Sequence[tuple[Memory, Shape]], ks: Sequence[flo
     return found
 
 
-def walk_raised(series: Series, known: Sequence[tuple[Memory, Shape]], ks: Sequence[float], families: Sequence[str]) -> Floats:
+def walk_raised(
+    series: Series, known: Sequence[tuple[Memory, Shape]], ks: Sequence[float], families: Sequence[str], most: float = MOST
+) -> Floats:
     """(refused, reserved, offered) by factor and night of the published quotas, raised within the day."""
     ways = zip(*(published(series, known, ks, families, factor) for factor in FACTORS), strict=True)
     quotas = [Quotas(*(np.stack(each, axis=1) for each in zip(*night, strict=True))) for night in ways]
     topics = [topic for _, topic in series.memory.keys]
-    return nights_raised(series.days[1:], topics, series.observed[1:], quotas, max(series.observed) // 24)
+    return nights_raised(series.days[1:], topics, series.observed[1:], quotas, max(series.observed) // 24, most)
 
 
 def changes(series: Series, known: Sequence[tuple[Memory, Shape]], ks: Sequence[float], families: Sequence[str]) -> Floats:
@@ -242,7 +244,9 @@ def rule_nights(series: Series, known: Sequence[tuple[Memory, Shape]], rule: Cal
     return found
 
 
-def rule_nights_raised(series: Series, known: Sequence[tuple[Memory, Shape]], rule: Callable[[Memory], Floats], burst_s: float) -> Floats:
+def rule_nights_raised(
+    series: Series, known: Sequence[tuple[Memory, Shape]], rule: Callable[[Memory], Floats], burst_s: float, most: float = MOST
+) -> Floats:
     """As `rule_nights`, raised within the day: by surges, and at full hours by the method's own factors."""
     method = published(series, known, [1.0] * len(known), [guard.OWN] * len(known))
     quotas = []
@@ -251,7 +255,7 @@ def rule_nights_raised(series: Series, known: Sequence[tuple[Memory, Shape]], ru
         scaled = rates[:, None] * np.array(RULE_FACTORS)
         quotas.append(Quotas(scaled, np.fmax(np.ceil(scaled * burst_s), 3.0), np.stack([own.hourly] * len(RULE_FACTORS), axis=1)))
     topics = [topic for _, topic in series.memory.keys]
-    return nights_raised(series.days[1:], topics, series.observed[1:], quotas, max(series.observed) // 24)
+    return nights_raised(series.days[1:], topics, series.observed[1:], quotas, max(series.observed) // 24, most)
 
 
 def times(surfaces: Surfaces, count: int) -> Surfaces:
@@ -303,20 +307,21 @@ def walked(
     also_moving: bool = True,
     also_raised: bool = False,
     rules_too: bool = False,
+    most: float = MOST,
 ) -> Walked:
     """`shaper` in place of the method's; `k`: a frozen one in place of the job's own; `burst_s`: the burst of the simple rules, in seconds
     of their rate; `also_moving`: half of the time is for the score with the job's own k; `also_raised`: with the raise within the day, and
-    `rules_too`: the rules as well."""
+    `rules_too`: the rules as well, all to at most `most` times the night's rate."""
     known = nights(series, shaper)
     own, families = calibrated(series, known)
     if k is not None:
         own = [k] * len(known)
     constant = np.stack([walk(series, known, [1.0] * len(known), [guard.OWN] * len(known), factor) for factor in FACTORS])
     moving = np.stack([walk(series, known, own, families, factor) for factor in FACTORS]) if also_moving else None
-    raised = walk_raised(series, known, [1.0] * len(known), [guard.OWN] * len(known)) if also_raised else None
-    raised_moving = walk_raised(series, known, own, families) if also_raised and also_moving else None
+    raised = walk_raised(series, known, [1.0] * len(known), [guard.OWN] * len(known), most) if also_raised else None
+    raised_moving = walk_raised(series, known, own, families, most) if also_raised and also_moving else None
     rules = {name: rule_nights(series, known, rule, burst_s) for name, rule in RULES.items()}
-    also = {name: rule_nights_raised(series, known, rule, burst_s) for name, rule in RULES.items()} if rules_too else None
+    also = {name: rule_nights_raised(series, known, rule, burst_s, most) for name, rule in RULES.items()} if rules_too else None
     oracle = rule_nights(series, known, lambda memory: series.memory.need[:, memory.days], series.parameters.burst_seconds)
     as_published = walk(series, known, own, families, 1.0)
     changed = changes(series, known, own, families)
@@ -396,12 +401,13 @@ def main() -> None:
     options.add_argument("--per-hour", type=int, default=3600)
     options.add_argument("--seed", type=int, nargs="+", default=[1])
     options.add_argument("--burst", type=float, default=1.0, help="of the simple rules, in seconds of their rate")
+    options.add_argument("--raise-max", type=float, default=MOST, help="quotas.hourly_raise_max of all that is raised within the day")
     given = options.parse_args()
     columns = f"{'series':24}{'score':>8}{'moving k':>10}   {'at 3, 1, 0.3, 0.1 %':38}{'realised':>8}{'late':>9}     k"
     ways = "with the job's k; both raised within the day; the first so, over rules that are, too; the oracle; changed on a night"
     print(f"{columns}  best simple rules; {WINDOW_NIGHTS}-night windows: mean, worst; {ways}")
     scored: list[tuple[Scored, Windows]] = []
-    walk_one = partial(walked, burst_s=given.burst, also_raised=True, rules_too=True)
+    walk_one = partial(walked, burst_s=given.burst, also_raised=True, rules_too=True, most=given.raise_max)
 
     def line(name: str, found: Walked) -> tuple[Scored, Windows]:
         one = scored_of(found), windows(found)
