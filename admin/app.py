@@ -20,7 +20,7 @@ import trio
 import trio.abc
 
 from admin.access import ADMIN_PORT, PROBES_PORT, Access, addresses_of, bound, text_of, token_files
-from admin.authentication.auth import Actor, Role, Tokens
+from admin.authentication.auth import Actor, Role, ValidTokens
 from admin.authentication.authentication import Authentication
 from admin.authentication.token_store import TokenStore
 from admin.context import Context
@@ -31,7 +31,7 @@ from admin.http.boundary import READS, Boundary
 from admin.http.exchange import Deadlines
 from admin.http.first_look import FirstLook
 from admin.http.idempotency import HEADER, REPLAYED, IdempotencyKeys
-from admin.http.parsing import Head, RefusedError
+from admin.http.parsing import Head, RequestRefusedError
 from admin.http.preconditions import etag, require_stated
 from admin.http.problems import CONTENT_TYPE, ProblemError, not_found
 from admin.http.routing import JSON, ON, Answer, Request, Route, Router, parse_query
@@ -44,7 +44,7 @@ from admin.log_level import LiveLogLevel
 from admin.quota_watch import QuotaWatch
 from admin.store.changes import Author, WriteFailedError
 from admin.stream_hub import StreamHub
-from admin.views.glance import Glance
+from admin.views.glance import AdminGlance
 from admin.views.marks import Marks
 from common import log
 from common.descriptors import own_share
@@ -53,7 +53,7 @@ from limiter.limits import SECOND
 if TYPE_CHECKING:
     from admin.access import Bind
     from admin.http.peer import Peer
-    from admin.ports import Gateway, Sample
+    from admin.ports import OperatedGateway, Sample
     from admin.store.store import Store
 
 GRACE_S: Final = 3.0  # seconds; requests under way when the gateway stops; a change takes milliseconds (guess)
@@ -72,9 +72,9 @@ class Admin:
 
     def __init__(
         self,
-        gateway: Gateway,
+        gateway: OperatedGateway,
         store: Store,
-        tokens: Tokens,
+        tokens: ValidTokens,
         tokens_made: TokenStore,
         wall_clock: Callable[[], float] = time.time,
         clock: Callable[[], int] = time.monotonic_ns,
@@ -92,7 +92,7 @@ class Admin:
         self._refusals_audited = log.LineLimiter(REFUSALS_PER_SECOND)
         self.quota_watch = QuotaWatch(gateway, store, wall_clock)
         share = own_share()
-        glance = Glance(gateway, store)
+        glance = AdminGlance(gateway, store)
         self.hub = StreamHub(gateway, glance, clock, share.streams)
         self._topic_limits = glance.limits
         self.marks = Marks(store)
@@ -128,11 +128,11 @@ class Admin:
         else:
             self.server.tls.context = access.tls
 
-    async def respond_to_probe(self, head: Head | RefusedError, receive: ReceiveBody, peer: Peer) -> Answer:
+    async def respond_to_probe(self, head: Head | RequestRefusedError, receive: ReceiveBody, peer: Peer) -> Answer:
         """The answer to a request on the probes' listener."""
         return await self.respond(head, receive, peer, probes_only=True)
 
-    async def respond(self, head: Head | RefusedError, receive: ReceiveBody, peer: Peer, *, probes_only: bool = False) -> Answer:
+    async def respond(self, head: Head | RequestRefusedError, receive: ReceiveBody, peer: Peer, *, probes_only: bool = False) -> Answer:
         """The answer to a request. Only trio's cancellation is raised."""
         request_id = secrets.token_hex(8)
         route: Route | None = None
@@ -140,7 +140,7 @@ class Admin:
         method = "?"
         missing: ProblemError | None = None  # why there is no route
         try:
-            if isinstance(head, RefusedError):
+            if isinstance(head, RequestRefusedError):
                 raise head
             method = head.method
             if not probes_only:
@@ -159,7 +159,7 @@ class Admin:
                 raise missing
             answer = await self._handle(Request(request_id, head, actor, names, {}, self._clock()), route, receive)
             await self._audit_done(head, route, actor, request_id, answer)
-        except RefusedError as refused:
+        except RequestRefusedError as refused:
             name = REFUSAL_NAMES.get(refused.status, "malformed")
             answer = problem_answer(ProblemError(refused.status, name, refused.detail), request_id)
         except ProblemError as problem:
@@ -348,7 +348,7 @@ def problem_answer(problem: ProblemError, request_id: str) -> Answer:
 
 async def serve(
     bind: Bind,
-    gateway: Gateway,
+    gateway: OperatedGateway,
     store: Store,
     *,
     access: Access | None = None,
@@ -369,7 +369,7 @@ async def serve(
     """
     access = access or Access()
     tokens_made = TokenStore(store.folder, lent=store.lent)
-    known = Tokens(token_files(store.folder, access.tokens), tokens_made, wall_clock)
+    known = ValidTokens(token_files(store.folder, access.tokens), tokens_made, wall_clock)
     admin = Admin(gateway, store, known, tokens_made, wall_clock)
     admin.put_in_force(access)
     if deadlines is not None:

@@ -27,12 +27,12 @@ from limiter.rules.errors import RuleError
 from limiter.rules.rule_set import SHADOW
 
 if TYPE_CHECKING:
-    from admin.authentication.auth import Tokens
+    from admin.authentication.auth import ValidTokens
     from admin.authentication.authentication import Authentication
     from admin.authentication.token_store import TokenStore
     from admin.http.routing import Request, Route
     from admin.log_level import LiveLogLevel
-    from admin.ports import Gateway, Sample
+    from admin.ports import OperatedGateway, Sample
     from admin.quota_watch import QuotaWatch
     from admin.store.journal import Change
     from admin.store.store import EditNow, Store
@@ -68,9 +68,9 @@ class Context:
     """One request, and what its handler may use."""
 
     request: Request
-    gateway: Gateway
+    gateway: OperatedGateway
     store: Store
-    tokens: Tokens
+    tokens: ValidTokens
     tokens_made: TokenStore
     wall_clock: Callable[[], float]
     quota_watch: QuotaWatch

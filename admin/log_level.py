@@ -14,7 +14,7 @@ from admin.views.views import LogLevelNow
 from common import log
 
 if TYPE_CHECKING:
-    from admin.ports import Gateway
+    from admin.ports import OperatedGateway
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
@@ -22,7 +22,7 @@ LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 class LiveLogLevel:
     """Sets the level, and returns to the configured one in time."""
 
-    def __init__(self, gateway: Gateway, wall_clock: Callable[[], float]) -> None:
+    def __init__(self, gateway: OperatedGateway, wall_clock: Callable[[], float]) -> None:
         self._gateway = gateway
         self._wall_clock = wall_clock
         self._until: float | None = None  # seconds since 1970

@@ -41,7 +41,7 @@ class ReloadFailedError(Exception):
         self.holds = holds
 
 
-class Gateway(Protocol):
+class OperatedGateway(Protocol):
     """A running gateway, as its operators see it."""
 
     @property

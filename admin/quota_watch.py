@@ -30,7 +30,7 @@ from admin.views.views import Realised, RealisedTopic
 from common import log
 
 if TYPE_CHECKING:
-    from admin.ports import Gateway, Sample
+    from admin.ports import OperatedGateway, Sample
     from admin.store.snapshots import Publication
     from admin.store.store import Store
     from common.views.topics import TopicView
@@ -90,7 +90,7 @@ class QuotaWatch:
     """Counts for the quotas in force and for those tried. On trio's thread."""
 
     def __init__(
-        self, gateway: Gateway, store: Store, wall_clock: Callable[[], float], steady_clock: Callable[[], float] = time.monotonic
+        self, gateway: OperatedGateway, store: Store, wall_clock: Callable[[], float], steady_clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._gateway = gateway
         self._store = store

@@ -32,7 +32,7 @@ from limiter.topics import TopicName, rocketmq_topic
 from limiter.units import format_rate
 
 if TYPE_CHECKING:
-    from admin.ports import Gateway
+    from admin.ports import OperatedGateway
     from admin.store.store import Store
     from limiter.rules.rule_set import Effective
 
@@ -89,7 +89,7 @@ class LimitRequestService:
 
     def __init__(
         self,
-        gateway: Gateway,
+        gateway: OperatedGateway,
         store: Store,
         wall_clock: Callable[[], float] = time.time,
         clock: Callable[[], int] = time.monotonic_ns,

@@ -22,8 +22,8 @@ from common import log
 from common.descriptors import WHOLE
 
 if TYPE_CHECKING:
-    from admin.ports import Gateway
-    from admin.views.glance import Glance
+    from admin.ports import OperatedGateway
+    from admin.views.glance import AdminGlance
     from common.views.snapshot import SnapshotView
 
 MAX_STREAMS_PER_TOKEN: Final = 32  # one token cannot take them all; a guess
@@ -35,7 +35,9 @@ FAULT_EVERY_S: Final = 10.0  # seconds; between two log lines of snapshots that 
 class StreamHub:
     """What all streams share."""
 
-    def __init__(self, gateway: Gateway, glance: Glance, clock: Callable[[], int] = time.monotonic_ns, most: int = WHOLE.streams) -> None:
+    def __init__(
+        self, gateway: OperatedGateway, glance: AdminGlance, clock: Callable[[], int] = time.monotonic_ns, most: int = WHOLE.streams
+    ) -> None:
         """`clock`: monotonic ns."""
         self._most = most
         self._gateway = gateway

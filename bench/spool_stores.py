@@ -32,7 +32,7 @@ from kept import RESULTS, before, keep
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.waiting.disk.queue_files import SEGMENT_BYTES
 from gateway.waiting.disk.records import decode, encode
-from gateway.waiting.disk.waiting_disk import DELETE, READ, WRITE, Job, WaitingDisk
+from gateway.waiting.disk.waiting_disk import DELETE, READ, WRITE, DiskJob, WaitingDisk
 from limiter.keys import Key, Origin
 from limiter.rules.sender import Sender
 from limiter.topics import rocketmq_topic
@@ -57,13 +57,13 @@ class Segments:
     def __init__(self, folder: Path, *, committed: bool) -> None:
         self.committed = committed
         self.disk = WaitingDisk(folder, 1 << 50, 1 << 25, threads=False)
-        self.places: list[Job] = []
+        self.places: list[DiskJob] = []
         self.name, self.size = self.disk.new_name(), 0
 
     def put(self, number: int, parts: list[Part]) -> None:
         if self.size >= SEGMENT_BYTES:
             self.name, self.size = self.disk.new_name(), 0
-        job = Job(self, WRITE, self.name, self.size, 0, parts)
+        job = DiskJob(self, WRITE, self.name, self.size, 0, parts)
         self._do(job)
         assert not self.disk.trouble, self.disk.trouble
         if self.committed:
@@ -80,13 +80,13 @@ class Segments:
 
     def take(self, number: int) -> bytes:
         place = self.places[number]
-        job = Job(self, READ, place.name, place.offset, place.length)
+        job = DiskJob(self, READ, place.name, place.offset, place.length)
         self._do(job)
         if number + 1 == len(self.places) or self.places[number + 1].name != place.name:
-            self._do(Job(self, DELETE, place.name))
+            self._do(DiskJob(self, DELETE, place.name))
         return job.data
 
-    def _do(self, job: Job) -> None:
+    def _do(self, job: DiskJob) -> None:
         self.disk.submit(job)
         assert self.disk.work(WRITE if job.kind == WRITE else READ)
         self.disk.collect()

@@ -14,7 +14,7 @@ from cli.history import journal_lines, journal_options, when
 from cli.listing import Orders, watchable
 from cli.output import Column, columns, emit, print_status
 from cli.tables import TableColumn, column
-from cli.verb import Group, Remote, output_option, remote
+from cli.verb import Remote, VerbGroup, output_option, remote
 from common.failures import FAILED
 
 LINES: Final[list[TableColumn]] = [
@@ -50,7 +50,7 @@ def show(remote: Remote, sort: str, most: int, chosen: dict[str, str | None]) ->
 
 
 @click.group(
-    cls=Group,
+    cls=VerbGroup,
     invoke_without_command=True,
     example="sluice audit list --limit 20\nsluice audit list --outcome refused -o json\nsluice audit verify",
 )

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from cli.admin_address import AdminAddress, ClientTls
 from cli.exits import CommandError
-from cli.token_search import FoundToken, look_for_token
+from cli.token_search import TokenSearch, look_for_token
 from common.bounded_socket import Allowance, AnswerTooLateError
 from common.failures import CONFLICT, FAILED, NOT_AUTHORISED, NOT_FOUND, POLICY, UNREACHABLE
 from common.records import dataclass
@@ -55,7 +55,7 @@ class AdminClient:
     """Talks to one gateway. A new connection for every request; nothing is retried."""
 
     def __init__(
-        self, url: str, token: str | None, timeout_s: float, origin: FoundToken | None = None, tls: ClientTls | None = None
+        self, url: str, token: str | None, timeout_s: float, origin: TokenSearch | None = None, tls: ClientTls | None = None
     ) -> None:
         """`origin` says where the token is from, for messages. `tls` is by default as the environment says.
 
@@ -65,7 +65,7 @@ class AdminClient:
         self.url = self.address.url
         self.tls = ClientTls.of(os.environ) if tls is None else tls
         self._token = token
-        self._origin = origin or FoundToken(token, "the caller")
+        self._origin = origin or TokenSearch(token, "the caller")
         self._timeout_s = timeout_s
 
     @property

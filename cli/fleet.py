@@ -25,7 +25,7 @@ from cli.listing import Orders, limit_option, ordered, sort_option, watchable
 from cli.output import Column, emit, print_status
 from cli.tables import TableColumn, column
 from cli.token_search import look_for_token
-from cli.verb import DEFAULT_ADMIN, DRY, Group, output_option, timeout_option
+from cli.verb import DEFAULT_ADMIN, DRY, VerbGroup, output_option, timeout_option
 from common.failures import CONFLICT, FAILED, OK, UNREACHABLE, USAGE
 from common.figures import pluralise
 
@@ -62,7 +62,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Fleet:
+class NamedGateways:
     """The gateways in the order in which they were named; the first is the reference."""
 
     members: list[Member]
@@ -103,7 +103,7 @@ def _token_file() -> Path | None:
 
 
 def of_fleet(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The option that names the gateways; the command gets `fleet: Fleet`, read."""
+    """The option that names the gateways; the command gets `fleet: NamedGateways`, read."""
 
     @timeout_option
     @click.option(
@@ -114,12 +114,12 @@ def of_fleet(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def wrapped(*args: Any, gateways: tuple[str, ...], timeout: float, **kwargs: Any) -> Any:
         named = gateways or (os.environ.get("SLUICE_ADMIN") or DEFAULT_ADMIN,)
-        return command(*args, fleet=Fleet([read(each, timeout) for each in named]), **kwargs)
+        return command(*args, fleet=NamedGateways([read(each, timeout) for each in named]), **kwargs)
 
     return wrapped
 
 
-@click.group(cls=Group, example="sluice fleet status")
+@click.group(cls=VerbGroup, example="sluice fleet status")
 def fleet() -> None:
     """Many gateways, one operator: look at all, and make one change at all.
 
@@ -166,7 +166,7 @@ ORDERS: Final[Orders] = {
 @sort_option(ORDERS, default="place", help="Order: as they were named, by name, or what is largest first.")
 @limit_option()
 @output_option
-def status(fleet: Fleet, form: str, sort: str, most: int | None) -> int:
+def status(fleet: NamedGateways, form: str, sort: str, most: int | None) -> int:
     """Show all gateways: version, readiness, revision of their rules, and whether their live changes are the reference's.
 
     Exit 0 all are there and in sync, 4 one is away, 6 one has other live changes: of all of them, however many are shown.
@@ -209,7 +209,7 @@ def give(reference: Member, others: Sequence[Member], reason: str, *, dry_run: b
     return code
 
 
-def change_all(fleet: Fleet, words: Sequence[str], reason: str) -> int:
+def change_all(fleet: NamedGateways, words: Sequence[str], reason: str) -> int:
     """Run a verb at the reference, and give what came of it to the others."""
     from cli.main import main
 
@@ -242,7 +242,7 @@ def change_all(fleet: Fleet, words: Sequence[str], reason: str) -> int:
 )
 @of_fleet
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="VERB...")
-def apply(fleet: Fleet, words: tuple[str, ...]) -> int:
+def apply(fleet: NamedGateways, words: tuple[str, ...]) -> int:
     """Make a change of a limit or a rule at all gateways: `limits set`, `limits unset`, `rules set` and so on, with their options.
 
     It is made at the reference first; where that refuses it, nothing is changed anywhere. One that is away or refuses it is named, and
@@ -269,7 +269,7 @@ def reason_in(words: Sequence[str]) -> str:
 @click.option("--dry-run", is_flag=True, help="Show what would change at the reference, and change nothing.")
 @click.option("--reason", metavar="TEXT", help="The reason; kept in the history of each gateway.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-def rollback(fleet: Fleet, revision: int, reason: str | None, *, dry_run: bool, yes: bool) -> int:
+def rollback(fleet: NamedGateways, revision: int, reason: str | None, *, dry_run: bool, yes: bool) -> int:
     """Return the reference to a revision of its history, and give its live changes to the others.
 
     Quotas are none of these. Where they were published since that revision, nothing is changed: exit 6.
@@ -288,7 +288,7 @@ def rollback(fleet: Fleet, revision: int, reason: str | None, *, dry_run: bool, 
 @of_fleet
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @click.option("--reason", metavar="TEXT", default="fleet: sync", help="The reason; kept in the history of each gateway.")
-def sync(fleet: Fleet, reason: str, *, dry_run: bool) -> int:
+def sync(fleet: NamedGateways, reason: str, *, dry_run: bool) -> int:
     """Make the live changes of all gateways the reference's: of one that was away, or has other ones. Repeating it changes nothing.
 
     Exit 0 all have them, 4 one is away, 1 one refuses them.

@@ -14,7 +14,7 @@ from cli.listing import Orders, limit_option, ordered, sort_option, watchable
 from cli.names import typed_path
 from cli.output import print_status, summarise
 from cli.tables import TableColumn, column
-from cli.verb import DRY, Change, Group, Remote, changing, remote, report_change
+from cli.verb import DRY, ChangeOptions, Remote, VerbGroup, changing, remote, report_change
 from common.figures import pluralise
 
 
@@ -89,7 +89,7 @@ CHANGES: Final[list[TableColumn]] = [
 ]
 
 
-@click.group(cls=Group, example="sluice history list")
+@click.group(cls=VerbGroup, example="sluice history list")
 def history() -> None:
     """Changes of limits, rules and quotas: by whom, when, why, before and after."""
 
@@ -165,7 +165,7 @@ def show(remote: Remote, revision: int) -> None:
 @click.argument("revision", type=click.IntRange(min=0))
 @changing
 @remote
-def rollback(remote: Remote, change: Change, revision: int) -> None:
+def rollback(remote: Remote, change: ChangeOptions, revision: int) -> None:
     """Restore limits, rules and quotas as of a revision. This makes a new revision; the history keeps every one."""
     client = remote.client
     change.confirm(
@@ -175,7 +175,7 @@ def rollback(remote: Remote, change: Change, revision: int) -> None:
     roll_back(remote, change, revision)
 
 
-def roll_back(remote: Remote, change: Change, revision: int) -> None:
+def roll_back(remote: Remote, change: ChangeOptions, revision: int) -> None:
     """POST the rollback, on the condition that the history has not changed since it was read."""
     client = remote.client
     seen = client.ask("GET", "/v1/history", query={"limit": "1"}) if change.if_version is None else None

@@ -14,7 +14,7 @@ import click
 
 from cli.broker_search import USUAL_PORTS, Broker, brokers, listening_sockets
 from cli.exits import CommandError
-from cli.init_files import Plan, changes_at_broker, host_of, limits_yaml, port_of, sluice_yaml
+from cli.init_files import FilesPlan, changes_at_broker, host_of, limits_yaml, port_of, sluice_yaml
 from cli.output import clean, print_status
 from cli.verb import Verb
 from common.failures import FAILED, INVALID, NOT_FOUND, OK, USAGE
@@ -103,10 +103,10 @@ def asked(question: str, default: str, choices: list[str] | None = None) -> Any:
 # ---- what to write -----------------------------------------------------------------------------------------------------
 
 
-def planned(sockets: list[tuple[str, int]], protocol: str | None, bind: str | None, upstream: str | None, *, asks: bool) -> Plan:
+def planned(sockets: list[tuple[str, int]], protocol: str | None, bind: str | None, upstream: str | None, *, asks: bool) -> FilesPlan:
     """What to write, but for the limits. Raises CommandError."""
     if protocol and bind and upstream:
-        return Plan(protocol, every_address(bind), upstream, ())
+        return FilesPlan(protocol, every_address(bind), upstream, ())
     found: Broker | None = None
     if upstream is None:
         found = chosen(sockets, protocol, asks=asks)
@@ -119,7 +119,7 @@ def planned(sockets: list[tuple[str, int]], protocol: str | None, bind: str | No
         raise CommandError(USAGE, f"--upstream needs --protocol: {', '.join(LISTENER_PROTOCOLS)}")
     proposed = f"{LOOPBACK}:{free_port(sockets, USUAL_PORTS[protocol])}"
     where = bind or (asked("Where shall clients connect (host:port)?", proposed) if asks else proposed)
-    return with_advertise(Plan(protocol, every_address(str(where)), str(upstream), ()))
+    return with_advertise(FilesPlan(protocol, every_address(str(where)), str(upstream), ()))
 
 
 def chosen(sockets: list[tuple[str, int]], protocol: str | None, *, asks: bool) -> Broker | None:
@@ -149,7 +149,7 @@ def shown(broker: Broker) -> str:
     return f"{broker.product or what} at {broker.address}{', on all addresses' if broker.everywhere else ''}"
 
 
-def beside(broker: Broker, sockets: list[tuple[str, int]], bind: str | None, *, asks: bool) -> Plan:
+def beside(broker: Broker, sockets: list[tuple[str, int]], bind: str | None, *, asks: bool) -> FilesPlan:
     """A gateway in front of a broker on this host: on a port of its own, or on the broker's, which then makes room."""
     host = EVERYWHERE if broker.everywhere else broker.host
     usual = USUAL_PORTS[broker.protocol]
@@ -158,7 +158,7 @@ def beside(broker: Broker, sockets: list[tuple[str, int]], bind: str | None, *, 
     other = f"{EVERYWHERE}:{usual}" if made_room else f"{host}:{free_port(sockets, broker.port + 1)}"
     if broker.protocol == "rocketmq":  # clients follow the address that the name server tells them: the broker has to make room
         own = f"{own_address() if host == EVERYWHERE else host}:{broker.port}"
-        return Plan(broker.protocol, every_address(bind) if bind else own, f"{LOOPBACK}:{broker.port}", (), moves_from=broker.address)
+        return FilesPlan(broker.protocol, every_address(bind) if bind else own, f"{LOOPBACK}:{broker.port}", (), moves_from=broker.address)
     if bind is None and made_room:
         print_status(
             f"  port {usual} is free: clients connect there as to a broker, from all hosts; from this one alone: --bind {LOOPBACK}:{usual}"
@@ -172,11 +172,11 @@ def beside(broker: Broker, sockets: list[tuple[str, int]], bind: str | None, *, 
         bind = {"1": other, "2": f"{host}:{broker.port}"}.get(str(answer), str(answer))
     bind = every_address(bind or other)
     if broker.protocol == "amqp" and port_of_text(bind) == broker.port:
-        return Plan(broker.protocol, bind, f"{LOOPBACK}:{free_port(sockets, broker.port + 1)}", (), moves_from=broker.address)
-    return with_advertise(Plan(broker.protocol, bind, broker.address, ()))
+        return FilesPlan(broker.protocol, bind, f"{LOOPBACK}:{free_port(sockets, broker.port + 1)}", (), moves_from=broker.address)
+    return with_advertise(FilesPlan(broker.protocol, bind, broker.address, ()))
 
 
-def with_advertise(plan: Plan) -> Plan:
+def with_advertise(plan: FilesPlan) -> FilesPlan:
     """Routes have to name a host that clients can reach."""
     if plan.protocol == "rocketmq-nameserver" and host_of(plan.bind) == EVERYWHERE:
         return replace(plan, advertise=own_address())
@@ -219,7 +219,7 @@ def own_address() -> str:
 # ---- writing -----------------------------------------------------------------------------------------------------------
 
 
-def write(directory: Path, plan: Plan) -> Settings:
+def write(directory: Path, plan: FilesPlan) -> Settings:
     """Write both files, and check them. What is faulty is not left behind. Raises CommandError."""
     from config import ConfigError, lint, load
 
@@ -242,7 +242,7 @@ def write(directory: Path, plan: Plan) -> Settings:
     return settings
 
 
-def next_steps(directory: Path, plan: Plan, settings: Settings) -> Iterator[str]:
+def next_steps(directory: Path, plan: FilesPlan, settings: Settings) -> Iterator[str]:
     """What to type now."""
     from cli.first_steps import command, example_limit
 

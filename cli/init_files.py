@@ -16,7 +16,7 @@ RETRIES: Final = "100/s"  # of docs/design/limiter.md: the shipped limit of retr
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FilesPlan:
     """What is to be written. `moves_from`: the address that the broker has now, where it has to make room."""
 
     protocol: str
@@ -31,7 +31,7 @@ class Plan:
         return {"amqp": "rabbit", "rocketmq": "rocket", "rocketmq-nameserver": "names"}[self.protocol]
 
 
-def sluice_yaml(plan: Plan) -> str:
+def sluice_yaml(plan: FilesPlan) -> str:
     title = LISTENER_PROTOCOLS[plan.protocol].names.title
     return "\n".join([
         f"# A gateway in front of {title}, written by `sluice init` on {datetime.now(UTC):%Y-%m-%d}.",
@@ -58,7 +58,7 @@ def sluice_yaml(plan: Plan) -> str:
     ])  # fmt: skip
 
 
-def listeners(plan: Plan) -> Iterator[str]:
+def listeners(plan: FilesPlan) -> Iterator[str]:
     where = "# clients connect here" if plan.protocol != "rocketmq-nameserver" else "# clients are given this as their name server"
     yield from _listener(plan.name, plan.protocol, (plan.bind, where), plan.upstream)
     if plan.protocol == "rocketmq-nameserver":
@@ -100,7 +100,7 @@ def port_of(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
-def limits_yaml(plan: Plan) -> str:
+def limits_yaml(plan: FilesPlan) -> str:
     names = LISTENER_PROTOCOLS[plan.protocol].names
     limit = ", ".join(f"{dimension_of(each)}: {each}" for each in plan.limits)
     topic = "virtual host, exchange and routing key" if names.name == "amqp" else "topic"
@@ -136,7 +136,7 @@ def limits_yaml(plan: Plan) -> str:
     ])  # fmt: skip
 
 
-def changes_at_broker(plan: Plan) -> list[str]:
+def changes_at_broker(plan: FilesPlan) -> list[str]:
     """What has to be done at the broker before the gateway runs, in lines; empty where nothing has."""
     if not plan.moves_from:
         return []

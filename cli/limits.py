@@ -18,7 +18,7 @@ from cli.limit_columns import IN_USE, LEVELS
 from cli.listing import limit_option, sort_option, watchable
 from cli.output import Column, on_terminal, print_status, prose, summarise, wide_wanted
 from cli.tables import column
-from cli.verb import Change, Group, Remote, changing, remote, report_change
+from cli.verb import ChangeOptions, Remote, VerbGroup, changing, remote, report_change
 from common.failures import USAGE
 from limiter.operations import CONSUME
 from limiter.protocols import PROTOCOL_NAMES
@@ -120,7 +120,7 @@ def _candidate(options: dict[str, Any]) -> dict[str, Any] | str | None:
     return "none"
 
 
-def change_body(change: Change, options: dict[str, Any], *, may_be_empty: bool = False) -> dict[str, Any]:
+def change_body(change: ChangeOptions, options: dict[str, Any], *, may_be_empty: bool = False) -> dict[str, Any]:
     """The body of a PUT from the options given; raises CommandError where they change nothing. `no_end` stays in `options`."""
     no_end = options.pop("no_end")
     if no_end and options["expires"] is not None:
@@ -221,7 +221,7 @@ def report_unseen(client: AdminClient, seen: Reply) -> None:
             print_status(f"it is not among the topics that have come; like it are: {', '.join(f'{protocol} {each}' for each in near)}")
 
 
-def report_replaced(change: Change, seen: Reply, reply: Reply) -> None:
+def report_replaced(change: ChangeOptions, seen: Reply, reply: Reply) -> None:
     """Report which live change the new one replaces, if there was one, and which of the two lasts longer."""
     earlier = seen.body.get("override") if isinstance(seen.body, dict) else None
     if not isinstance(earlier, dict):
@@ -235,7 +235,7 @@ def report_replaced(change: Change, seen: Reply, reply: Reply) -> None:
         print_status(f"when it ends, the rule holds again, and not the earlier change, which {lasts}")
 
 
-@click.group(cls=Group, example="sluice limits set rocketmq orders --messages 500/s --reason 'incident 12'")
+@click.group(cls=VerbGroup, example="sluice limits set rocketmq orders --messages 500/s --reason 'incident 12'")
 def limits() -> None:
     """Look at the limit of each topic and why it holds, and change it live."""
 
@@ -316,7 +316,7 @@ NEVER_PATTERNS: Final = ("client", "listener")  # an address, and a name that mu
 @click.option("--literal", is_flag=True, help="The key is called like this, though it looks like a pattern.")
 @changing
 @remote
-def set_(remote: Remote, change: Change, key: tuple[str, ...], operation: str | None, **options: Any) -> None:
+def set_(remote: Remote, change: ChangeOptions, key: tuple[str, ...], operation: str | None, **options: Any) -> None:
     """Change the limit of a key live. Options left out keep the rule's value.
 
     The limit is enforced, also where its rule is only tried (mode: shadow), unless --mode says otherwise.
@@ -355,7 +355,7 @@ def set_(remote: Remote, change: Change, key: tuple[str, ...], operation: str | 
 @OPERATION
 @changing
 @remote
-def unset(remote: Remote, change: Change, key: tuple[str, ...], operation: str | None) -> None:
+def unset(remote: Remote, change: ChangeOptions, key: tuple[str, ...], operation: str | None) -> None:
     """Take the live change of a key back; the rules hold again."""
     target = any_key_path(key, operation)
     client = remote.client

@@ -14,7 +14,7 @@ from cli.listing import Orders, gathered, limit_option, sort_option, watchable
 from cli.output import clean, on_terminal, print_status, terminal_width, wide_wanted
 from cli.tables import fold
 from cli.traffic_columns import CONNECTIONS, LISTENERS, TOPICS
-from cli.verb import DRY, Change, Group, Remote, Verb, acting, optional_list_word, remote, report_change
+from cli.verb import DRY, ChangeOptions, Remote, Verb, VerbGroup, acting, optional_list_word, remote, report_change
 from common.failures import FAILED, INVALID, OK, UNREACHABLE
 from limiter.units import parse_duration
 
@@ -44,7 +44,7 @@ def topics(remote: Remote, query: str | None, sort: str, most: int | None) -> No
     remote.emit(list(remote.client.items("/v1/topics", _query(query, sort), most=most)), TOPICS, empty=empty)
 
 
-@click.group(cls=Group, example="sluice connections list")
+@click.group(cls=VerbGroup, example="sluice connections list")
 def connections() -> None:
     """Look at client connections, and close one."""
 
@@ -79,7 +79,7 @@ def list_(remote: Remote, query: str | None, sort: str, most: int | None) -> Non
 @click.argument("connection", metavar="ID", type=click.IntRange(min=1), shell_complete=complete_connection)
 @acting
 @remote
-def close(remote: Remote, change: Change, connection: int) -> None:
+def close(remote: Remote, change: ChangeOptions, connection: int) -> None:
     """Close one connection in the way of its protocol; the client is sent the reason. `list` shows the IDs."""
     client, target = remote.client, f"/v1/connections/{connection}"
     change.confirm(f"Close connection {connection} of the gateway at {remote.url}?", lambda: client.ask("DELETE", target, query=DRY))
@@ -195,7 +195,7 @@ def _client(remote: Remote) -> AdminClient:
 @click.command(cls=Verb, example="sluice reload --dry-run\nsluice reload --reason 'rule for invoices'")
 @acting
 @remote
-def reload(remote: Remote, change: Change) -> None:
+def reload(remote: Remote, change: ChangeOptions) -> None:
     """Have the gateway read its configuration again. Rules take effect at once; settings that need a restart are listed.
 
     A faulty file changes nothing: exit 3, with all its mistakes.
@@ -226,7 +226,7 @@ DRAIN_S: Final = 13.0  # seconds; beyond `drain.timeout`, until the process must
 @click.option("--wait", is_flag=True, help=f"Wait until the gateway has ended; exit code 1 if it has not by drain.timeout + {DRAIN_S:g} s.")
 @acting
 @remote
-def drain(remote: Remote, change: Change, wait: bool) -> None:  # noqa: FBT001  -- click's way
+def drain(remote: Remote, change: ChangeOptions, wait: bool) -> None:  # noqa: FBT001  -- click's way
     """Have the gateway stop gracefully: it accepts no new connections, finishes what is in flight, and ends."""
     question = f"Drain the gateway at {remote.url}? It stops, and clients have to connect elsewhere."
     change.confirm(question, lambda: remote.client.ask("POST", "/v1/drain", query=DRY, body={"confirm": True}))

@@ -10,7 +10,7 @@ import click
 from cli.configured import by_line, config_file, configured, loaded, setting_options, taken_flags
 from cli.exits import CommandError
 from cli.output import clean, emit, print_status
-from cli.verb import Group, Remote, Verb, output_option, remote
+from cli.verb import Remote, Verb, VerbGroup, output_option, remote
 from common.failures import FAILED, INVALID, OK, USAGE
 from common.figures import pluralise
 from config.command_line import CommandLine
@@ -87,7 +87,7 @@ def check(ctx: click.Context, settings: Settings, strict: bool) -> None:  # noqa
     ctx.exit(OK)
 
 
-@click.group(cls=Group, example="sluice config show -c config/sluice.yaml --origin")
+@click.group(cls=VerbGroup, example="sluice config show -c config/sluice.yaml --origin")
 def config() -> None:
     """Show the configuration in force, or its schema."""
 

@@ -14,14 +14,14 @@ import click
 
 from cli.exits import CommandError
 from cli.output import columns, emit, print_status
-from cli.verb import Group, output_option
+from cli.verb import VerbGroup, output_option
 from common.failures import FAILED, NOT_AUTHORISED, NOT_FOUND, OK, UNREACHABLE, USAGE
 from common.figures import pluralise
 from common.masking import masked
 from limiter.units import format_size, parse_duration
 
 if TYPE_CHECKING:
-    from common.log_files.compaction import Done
+    from common.log_files.compaction import CompactedHour
     from common.log_files.shipment import Sent
     from common.log_files.targets import Target, TargetError
 
@@ -40,7 +40,7 @@ def duration(_: click.Context, __: click.Parameter, value: str | None) -> float 
         raise click.BadParameter(str(error)) from None
 
 
-@click.group(cls=Group, example="sluice log compact /var/log/sluice")
+@click.group(cls=VerbGroup, example="sluice log compact /var/log/sluice")
 def log() -> None:
     """The access log's closed files: compact them, ship them. The gateway compresses and deletes them (access_log.compress, keep)."""
 
@@ -71,7 +71,7 @@ def compact(directory: Path, settle: float, form: str) -> int:
 
     with contextlib.suppress(OSError):
         os.nice(19)  # a gateway may be beside it
-    done: list[Done] = []
+    done: list[CompactedHour] = []
     try:
         for each in compaction.compact(directory, time.time(), settle):
             done.append(each)
@@ -191,13 +191,13 @@ def shown_sent(each: Sent) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def hour_of(each: Done | Sent) -> str:
+def hour_of(each: CompactedHour | Sent) -> str:
     from common.log_files.names import folder_of
 
     return f"{folder_of(each.hour)} of {each.gateway}"
 
 
-def shown(each: Done) -> dict[str, Any]:
+def shown(each: CompactedHour) -> dict[str, Any]:
     from common.log_files.names import hour_text
 
     return {

@@ -14,7 +14,7 @@ from typing import Final
 import click
 
 from cli.exits import show
-from cli.verb import Group
+from cli.verb import VerbGroup
 from common.failures import FAILED, INTERRUPTED, OK, Failure
 
 GC_THRESHOLD: Final = 100_000  # new objects; `sluice run` has 60,000 when it serves, all of them to stay, and looked at them 90 times
@@ -62,7 +62,7 @@ def show_version(context: click.Context, _: click.Parameter, value: bool) -> Non
 
 
 @click.group(
-    cls=Group,
+    cls=VerbGroup,
     late=VERBS,
     context_settings={"help_option_names": ["-h", "--help"]},
     example="sluice run -c config/sluice.yaml\nsluice limits set rocketmq orders --messages 500/s",

@@ -17,7 +17,7 @@ from cli.output import emit, print_status
 from cli.quota_options import parameter_options, rail_options
 from cli.verb import DEFAULT_ADMIN, Verb, output_option, timeout_option
 from common.failures import FAILED, INTERRUPTED, USAGE, Failure
-from spark_jobs.nights.gateways import Gateway, read_gateway
+from spark_jobs.nights.gateways import ReadGateway, read_gateway
 from spark_jobs.nights.night import GO_ON, Nightly, Options, Result, as_night_code, reaching
 from spark_jobs.nights.rails import Rails
 
@@ -162,12 +162,12 @@ def checked(given: Mapping[str, Any], exclude: Sequence[str], pins: str | None, 
     return Parameters.of(given)
 
 
-def night(options: Options, gateways: list[Gateway], compute: Any) -> Result:
+def night(options: Options, gateways: list[ReadGateway], compute: Any) -> Result:
     with reaching(options) as storages:
         return Nightly(options, gateways, compute, storages, print_status).run()
 
 
-def read_all(places: Sequence[str], token_file: Path | None, timeout_s: float) -> list[Gateway]:
+def read_all(places: Sequence[str], token_file: Path | None, timeout_s: float) -> list[ReadGateway]:
     """The gateways at `URL[,TOKENFILE]` each."""
     known: dict[tuple[str, str], dict[str, Any]] = {}
     found = []

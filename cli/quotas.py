@@ -20,7 +20,7 @@ from cli.limits import report_remarks
 from cli.output import Column, column, columns, print_status
 from cli.quota_options import parameter_options, rail_options
 from cli.quota_report import report, show, snapshot_in, snapshot_of
-from cli.verb import Change, Group, Remote, Verb, changing, remote, report_change
+from cli.verb import ChangeOptions, Remote, Verb, VerbGroup, changing, remote, report_change
 from common.failures import CONFLICT, FAILED, OK, POLICY, Failure
 from common.figures import pluralise
 from limiter.quota_snapshot import Snapshot
@@ -122,7 +122,7 @@ def _show_plan(remote: Remote, found: QuotaPlan, seen: Reply, new: Snapshot) -> 
 LATE: Final = {"backtest": ".quota_backtest:backtest", "nightly": ".quota_nightly:nightly"}
 
 
-@click.group(cls=Group, late=LATE, example="sluice quotas plan quotas.json && echo nothing to do")
+@click.group(cls=VerbGroup, late=LATE, example="sluice quotas plan quotas.json && echo nothing to do")
 def quotas() -> None:
     """Quotas learned from the access log: compute, plan, apply, roll back."""
 
@@ -189,7 +189,7 @@ def plan_(ctx: click.Context, remote: Remote, rails: Rails, file: Path) -> None:
 @changing
 @remote
 @click.pass_context
-def apply(ctx: click.Context, remote: Remote, change: Change, rails: Rails, file: Path, ignore_guard_rails: bool) -> None:  # noqa: FBT001
+def apply(ctx: click.Context, remote: Remote, change: ChangeOptions, rails: Rails, file: Path, ignore_guard_rails: bool) -> None:  # noqa: FBT001
     """Publish FILE: all quotas at once, unless they were changed meanwhile. A topic beyond its rail is held there.
 
     The gateway gets the evidence in short form, without the series of 28 days; FILE keeps it for `show --file` and `report`.
@@ -226,7 +226,7 @@ def apply(ctx: click.Context, remote: Remote, change: Change, rails: Rails, file
 @click.option("--with-later-changes", is_flag=True, hidden=True, help="Has no effect any more: limits and rules stay as they are.")
 @changing
 @remote
-def rollback(remote: Remote, change: Change, with_later_changes: bool) -> None:  # noqa: FBT001  -- click's way
+def rollback(remote: Remote, change: ChangeOptions, with_later_changes: bool) -> None:  # noqa: FBT001  -- click's way
     """Put the quotas before those in force back, and nothing else. Each time it goes one publication further back."""
     del with_later_changes
     client = remote.client

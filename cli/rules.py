@@ -20,7 +20,7 @@ from cli.literal_match import WholeName, command_with, unseen_name
 from cli.output import print_status
 from cli.tables import ESSENTIAL, TableColumn, column
 from cli.traffic_columns import byte_limit, limit_in_figures, some
-from cli.verb import Change, Group, Remote, changing, remote, report_change
+from cli.verb import ChangeOptions, Remote, VerbGroup, changing, remote, report_change
 from common import figures
 from common.failures import CONFLICT, NOT_FOUND, POLICY, USAGE
 from limiter.operations import HELD_OPERATIONS, OPERATIONS, PRODUCE
@@ -54,7 +54,7 @@ RULES: Final[list[TableColumn]] = [
 ]
 
 
-@click.group(cls=Group, example="sluice rules set rocketmq-topics --messages 1000/s --reason 'new broker'")
+@click.group(cls=VerbGroup, example="sluice rules set rocketmq-topics --messages 1000/s --reason 'new broker'")
 def rules() -> None:
     """Look at the rules of the configuration, and change one's limit live."""
 
@@ -91,7 +91,7 @@ def list_rules(remote: Remote, sort: str, most: int | None) -> None:
 @limit_options
 @changing
 @remote
-def set_rule(remote: Remote, change: Change, name: str, **options: Any) -> None:
+def set_rule(remote: Remote, change: ChangeOptions, name: str, **options: Any) -> None:
     """Change a rule's limit live. Options left out keep the file's value.
 
     This replaces an earlier live change of the rule, a promoted candidate too. Live changes of keys stay as they are. A rule that is only
@@ -115,7 +115,7 @@ def set_rule(remote: Remote, change: Change, name: str, **options: Any) -> None:
 @click.argument("name")
 @changing
 @remote
-def promote(remote: Remote, change: Change, name: str) -> None:
+def promote(remote: Remote, change: ChangeOptions, name: str) -> None:
     """Make a rule's candidate its limit, and remove the candidate: one change, which `sluice history rollback` takes back.
 
     Prints the rule as it is then, to be put into the rules file. Of a rule that was added live and has no candidate it prints that alone.
@@ -144,7 +144,7 @@ def promote(remote: Remote, change: Change, name: str) -> None:
 @click.argument("name")
 @changing
 @remote
-def reset(remote: Remote, change: Change, name: str) -> None:
+def reset(remote: Remote, change: ChangeOptions, name: str) -> None:
     """Take a rule's live change back; the file's limit holds again."""
     client = remote.client
     target = path("rules", name)
@@ -218,7 +218,7 @@ def own_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--replace", is_flag=True, help="There may be a rule of this name; it holds no more until yours is removed.")
 @changing
 @remote
-def add(remote: Remote, change: Change, name: str, **options: Any) -> None:
+def add(remote: Remote, change: ChangeOptions, name: str, **options: Any) -> None:
     """Add a whole rule live: it holds for the next batch, and after a restart.
 
     It stands before all others unless its place is said. `sluice rules remove` takes it away.
@@ -267,7 +267,7 @@ def _unseen_name(client: AdminClient, match: dict[str, str], before: Reply | Non
 @click.argument("name")
 @changing
 @remote
-def remove(remote: Remote, change: Change, name: str) -> None:
+def remove(remote: Remote, change: ChangeOptions, name: str) -> None:
     """Remove a rule that was added live. Where the file has a rule of this name, that one holds again."""
     client = remote.client
     target = path("rules", name)

@@ -14,7 +14,7 @@ from cli.listing import limit_option, sort_option, watchable
 from cli.names import topic_of
 from cli.output import print_status
 from cli.tables import Special, shown
-from cli.verb import Group, Remote, remote
+from cli.verb import Remote, VerbGroup, remote
 from common import figures
 from common.failures import USAGE
 from common.views import columns
@@ -34,7 +34,7 @@ KEY: Final = click.argument(
 )
 
 
-@click.group(cls=Group, example="sluice spool list")
+@click.group(cls=VerbGroup, example="sluice spool list")
 def spool() -> None:
     """Look at what waits in the gateway until its limit lets it pass: messages over a limit whose rule says `action: spool`."""
 

@@ -14,7 +14,7 @@ from cli.exits import CommandError
 from cli.limit_columns import time_of
 from cli.listing import Orders, gathered, limit_option, moment_of, sort_option, watchable
 from cli.output import Column, clean, column, print_status
-from cli.verb import DRY, Change, Group, Remote, acting, remote, report_change
+from cli.verb import DRY, ChangeOptions, Remote, VerbGroup, acting, remote, report_change
 from common.failures import FAILED, USAGE
 
 TOKENS: Final[list[Column]] = [
@@ -34,7 +34,7 @@ target_option = click.option(
 )
 
 
-@click.group(cls=Group, example="sluice token new grafana --role viewer --reason 'dashboards'\nsluice token list")
+@click.group(cls=VerbGroup, example="sluice token new grafana --role viewer --reason 'dashboards'\nsluice token list")
 def token() -> None:
     """Make, list, rotate and revoke bearer tokens for the admin API. It takes a token of the role admin."""
 
@@ -51,7 +51,13 @@ def token() -> None:
 @acting
 @remote
 def new(
-    remote: Remote, change: Change, token_name: str | None, target: Path | None, file_name: str | None, role: str, expires: str | None
+    remote: Remote,
+    change: ChangeOptions,
+    token_name: str | None,
+    target: Path | None,
+    file_name: str | None,
+    role: str,
+    expires: str | None,
 ) -> None:
     """Make a token. With NAME the running gateway makes it, and it is valid at once: its secret is shown this once.
 
@@ -96,7 +102,7 @@ def list_tokens(remote: Remote, query: str | None, sort: str, most: int | None) 
 @click.option("--force", is_flag=True, help="Also the last token of the role admin.")
 @acting
 @remote
-def revoke(remote: Remote, change: Change, name: str, force: bool) -> None:  # noqa: FBT001  -- click's way
+def revoke(remote: Remote, change: ChangeOptions, name: str, force: bool) -> None:  # noqa: FBT001  -- click's way
     """Revoke a token. The next request with it is refused, and its open streams end within a second."""
     client, target, forced = remote.client, path("tokens", name), {"force": "1" if force else ""}
     change.confirm(f"Revoke the token {name}?", lambda: client.ask("DELETE", target, query={**DRY, **forced}))
@@ -113,7 +119,7 @@ def revoke(remote: Remote, change: Change, name: str, force: bool) -> None:  # n
 @click.option("--expires", metavar="TIME", help="A new end: 90d, or 2027-01-31T00:00:00Z. Default: as before.")
 @acting
 @remote
-def rotate(remote: Remote, change: Change, name: str, target: Path | None, overlap: str | None, expires: str | None) -> None:
+def rotate(remote: Remote, change: ChangeOptions, name: str, target: Path | None, overlap: str | None, expires: str | None) -> None:
     """Replace a token by a new one of the same name and role, shown this once. `admin` is state/admin.token, which is rewritten."""
     if target is not None and target.exists():
         raise CommandError(USAGE, f"{target} exists; choose another file, and replace it once the new token is there")
@@ -125,7 +131,7 @@ def rotate(remote: Remote, change: Change, name: str, target: Path | None, overl
     _hand_over(remote, change, made, target, "rotated", "rotate")
 
 
-def _hand_over(remote: Remote, change: Change, made: dict[str, Any], target: Path | None, done: str, would: str) -> None:
+def _hand_over(remote: Remote, change: ChangeOptions, made: dict[str, Any], target: Path | None, done: str, would: str) -> None:
     """Give the secret to its owner: into a file, or to stdout."""
     name = made["name"]
     if change.dry_run:

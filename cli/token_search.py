@@ -19,7 +19,7 @@ USUAL_DIRECTORIES: Final = (Path("state"), Path("config/state"), Path("/var/lib/
 
 
 @dataclass(frozen=True, slots=True)
-class FoundToken:
+class TokenSearch:
     """A token, or none. `source`: the file or variable it is from; `tried`: what else was looked at, each with the reason."""
 
     token: str | None
@@ -40,14 +40,14 @@ class FoundToken:
         ]
 
 
-def look_for_token(url: str, token_file: Path | None, environ: Mapping[str, str]) -> FoundToken:
+def look_for_token(url: str, token_file: Path | None, environ: Mapping[str, str]) -> TokenSearch:
     """The token of the file given, else SLUICE_TOKEN, else, for a gateway on this machine, its `admin.token` where it can be read.
 
     Raises CommandError where the file given cannot be read.
     """
     if token_file is not None:
         try:
-            return FoundToken(checked(token_file.read_text(), str(token_file)), str(token_file))
+            return TokenSearch(checked(token_file.read_text(), str(token_file)), str(token_file))
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "not text"
             raise CommandError(
@@ -56,20 +56,20 @@ def look_for_token(url: str, token_file: Path | None, environ: Mapping[str, str]
                 "name another with --token-file, or put the token itself into SLUICE_TOKEN",
             ) from None
     if environ.get("SLUICE_TOKEN"):
-        return FoundToken(checked(environ["SLUICE_TOKEN"], "SLUICE_TOKEN"), "the variable SLUICE_TOKEN")
+        return TokenSearch(checked(environ["SLUICE_TOKEN"], "SLUICE_TOKEN"), "the variable SLUICE_TOKEN")
     tried = ["--token-file and SLUICE_TOKEN_FILE: not given", "SLUICE_TOKEN: not set"]
     if not is_local(url):  # a local gateway's token is not sent to another machine
-        return FoundToken(None, tried=(*tried, f"{FILE} of this machine: not for a gateway on another one"))
+        return TokenSearch(None, tried=(*tried, f"{FILE} of this machine: not for a gateway on another one"))
     for file in dict.fromkeys(directory / FILE for directory in state_directories(environ)):
         try:
             if stat.S_ISREG(file.stat().st_mode):
-                return FoundToken(checked(file.read_text(), str(file)), str(file), tuple(tried))
+                return TokenSearch(checked(file.read_text(), str(file)), str(file), tuple(tried))
             tried.append(f"{file}: not a file")
         except OSError as error:
             tried.append(f"{file}: {error.strerror}")
         except UnicodeDecodeError:
             tried.append(f"{file}: not text")
-    return FoundToken(None, tried=tuple(tried))
+    return TokenSearch(None, tried=tuple(tried))
 
 
 def is_local(url: str) -> bool:

@@ -56,7 +56,7 @@ KEYS: Final = (
 PASSED: Final = column("forwarded/s", "passed_per_second", rank=4, short="passed", figure=figures.rate)
 
 
-class Glance(threading.Thread):
+class TrafficReader(threading.Thread):
     """Reads `GET /v1/stream` beside the screen, within a `with`: the sums over all topics, once a second.
 
     `first` is set once they are known, or cannot be had.
@@ -81,7 +81,7 @@ class Glance(threading.Thread):
             self.first.set()
             self._over.wait(1)
 
-    def __enter__(self) -> Glance:
+    def __enter__(self) -> TrafficReader:
         self.start()
         return self
 
@@ -90,7 +90,7 @@ class Glance(threading.Thread):
 
 
 @dataclass
-class View:
+class TopView:
     """What is looked at, as the keys have chosen."""
 
     connections: bool = False
@@ -309,13 +309,13 @@ def top(remote: Remote, query: str, sort: str | None, connections: bool, interva
     connections and t topics, q ends. `sluice topics --watch` is plainer.
     """
     client = remote.client
-    view = View(connections=connections, query=query)
+    view = TopView(connections=connections, query=query)
     if sort is not None:
         view.begin_by(sort)
     view.look(client)
     if view.trouble:
         raise CommandError(UNREACHABLE, view.trouble.removesuffix("; trying again"))
-    with Glance(client) as glance:
+    with TrafficReader(client) as glance:
         glance.first.wait(3)
         if shape == "csv":
             emit("csv", view.items, view.columns())
@@ -327,7 +327,7 @@ def top(remote: Remote, query: str, sort: str | None, connections: bool, interva
             click.get_current_context().exit(_live(view, glance, client, interval))
 
 
-def _live(view: View, glance: Glance, client: AdminClient, interval: float) -> int:
+def _live(view: TopView, glance: TrafficReader, client: AdminClient, interval: float) -> int:
     from cli.screen import screen
 
     try:

@@ -45,7 +45,7 @@ class Verb(click.Command):
         _write_example(formatter, self.example)
 
 
-class Group(click.Group):
+class VerbGroup(click.Group):
     """A group of verbs. Without a verb it lists, where it has `list`.
 
     It suggests a verb where one is unknown, and imports a verb's module when that is used.
@@ -110,7 +110,7 @@ class Remote:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChangeOptions:
     """The options of a change."""
 
     dry_run: bool
@@ -241,7 +241,7 @@ def reaching(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def changing(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options of verbs that change limits, rules or quotas; the command gets `change: Change`."""
+    """Options of verbs that change limits, rules or quotas; the command gets `change: ChangeOptions`."""
     version = click.option(
         "--if-version", metavar="ETAG", help="Change it only if it still is this version (as shown by -o json, or an ETag)."
     )
@@ -249,14 +249,14 @@ def changing(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def acting(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options of verbs that act on the process: nothing has a version there. The command gets `change: Change`."""
+    """Options of verbs that act on the process: nothing has a version there. The command gets `change: ChangeOptions`."""
     return _with_change(command, "audit (`sluice audit`)")
 
 
 def _with_change(command: Callable[..., Any], kept: str, *more: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def wrapped(*args: Any, dry_run: bool, reason: str | None, yes: bool, if_version: str | None = None, **kwargs: Any) -> Any:
-        return command(*args, change=Change(dry_run, if_version, reason, yes), **kwargs)
+        return command(*args, change=ChangeOptions(dry_run, if_version, reason, yes), **kwargs)
 
     options = (
         click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing."),
@@ -269,6 +269,6 @@ def _with_change(command: Callable[..., Any], kept: str, *more: Callable[..., An
     return wrapped
 
 
-def report_change(change: Change, done: str, would: str) -> None:
+def report_change(change: ChangeOptions, done: str, would: str) -> None:
     """Report what was done ("draining begun"), or what a dry run would do ("begin to drain")."""
     print_status(f"dry run, nothing is changed; would {would}" if change.dry_run else done)

@@ -47,7 +47,7 @@ RAISE: Final = 1.3  # times the demand; the limit that is suggested (a guess)
 
 
 @dataclass(slots=True)
-class Client:
+class LimitedClient:
     """One client address that is limited. `libraries`, `users`, `names`: what its connections say of themselves.
 
     `refused` is of the key, `delayed` of all the client's topics, this one being its worst.
@@ -100,7 +100,7 @@ class Findings:
     body: JSONObject  # of /v1/limits/{key}
     levels: list[Limited]
     traffic: list[JSONObject]  # its items of /v1/topics: to produce, to consume
-    clients: list[Client]
+    clients: list[LimitedClient]
     quotas: JSONObject | None  # the publication in force
     status: JSONObject
     near: list[str] = field(default_factory=list)  # where no message of it has come: names like it, as one types them
@@ -236,22 +236,22 @@ def _ranked(client: AdminClient, protocol: str) -> list[JSONObject]:
         return []
 
 
-def _clients(client: AdminClient, traffic: list[JSONObject], levels: list[Limited], key: tuple[str, str]) -> list[Client]:
+def _clients(client: AdminClient, traffic: list[JSONObject], levels: list[Limited], key: tuple[str, str]) -> list[LimitedClient]:
     """The clients that are limited at `key` (protocol, topic), the worst first, with what they tell or have told of themselves."""
     protocol, topic = key
-    found: dict[str, Client] = {}
+    found: dict[str, LimitedClient] = {}
     ranked = _ranked(client, protocol)
     for each in (item for item in ranked if item.get("topic") == topic):
-        one = found.setdefault(str(each.get("client")), Client(str(each.get("client"))))
+        one = found.setdefault(str(each.get("client")), LimitedClient(str(each.get("client"))))
         one.delayed += int(each.get("delayed") or 0)
         one.delayed_per_second += float(each.get("delayed_per_second") or 0)
     for each in (item for topic in traffic for item in topic.get("clients") or []):
-        one = found.setdefault(str(each.get("client")), Client(str(each.get("client"))))
+        one = found.setdefault(str(each.get("client")), LimitedClient(str(each.get("client"))))
         one.refused += int(each.get("refused") or 0)
         one.refused_per_second += float(each.get("refused_per_second") or 0)
     for event in (one.event for one in levels if one.event is not None):
         if event.get("client"):
-            known = found.setdefault(str(event["client"]), Client(str(event["client"])))
+            known = found.setdefault(str(event["client"]), LimitedClient(str(event["client"])))
             known.refused = known.refused or int(event.get("client_refused") or 0)
             if event.get("user"):
                 known.users.add(str(event["user"]))
@@ -264,7 +264,7 @@ def _clients(client: AdminClient, traffic: list[JSONObject], levels: list[Limite
     return limited
 
 
-def _remember(one: Client, ranked: list[JSONObject]) -> None:
+def _remember(one: LimitedClient, ranked: list[JSONObject]) -> None:
     """Add what the ranking still knows of a client."""
     for each in ranked:
         if each.get("user"):
@@ -276,7 +276,7 @@ def _remember(one: Client, ranked: list[JSONObject]) -> None:
                 one.libraries[library.name] = library
 
 
-def _look_up(client: AdminClient, one: Client, protocol: str) -> None:
+def _look_up(client: AdminClient, one: LimitedClient, protocol: str) -> None:
     """Add what the connections of a client's address say of themselves."""
     for connection in client.items("/v1/connections", {"q": one.address, "protocol": protocol}, most=MAX_CONNECTIONS):
         if str(connection.get("client")).rpartition(":")[0].strip("[]") != one.address:

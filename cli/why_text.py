@@ -13,7 +13,7 @@ from cli.client_advice import ClientAdvice
 from cli.explain import cost_text, limit, moment, tried_beside
 from cli.names import words_of_path
 from cli.tables import cell_width, fold
-from cli.why_facts import PATTERN, RAISE, Client, Findings, Limited, situations, to_do
+from cli.why_facts import PATTERN, RAISE, Findings, Limited, LimitedClient, situations, to_do
 from common import figures
 from common.shell_words import command, quoted
 from limiter.operations import CONSUME, OPERATION_RECORDS, PRODUCE, Operation
@@ -240,7 +240,7 @@ def in_short(one: Limited) -> str:
     return f"{limit(level.get('limit') or {})} {subject_text(level)} of rule {level.get('rule')}: {state}"
 
 
-def client_text(client: Client) -> str:
+def client_text(client: LimitedClient) -> str:
     """`10.0.0.7 (checkout-7, user shop, pika): 170/s refused in the last 10 s`."""
     known = [*sorted(client.names)[:3], *(f"user {user}" for user in sorted(client.users)[:3]), *sorted(client.libraries)]
     if client.refused_per_second or client.refused:
@@ -315,7 +315,7 @@ def enforcing_command(findings: Findings, level: JSONObject) -> str:
     return command("limits set", key, f"{operation}{' '.join(options)} --reason '...'")
 
 
-def containment(findings: Findings) -> tuple[Client, str] | None:
+def containment(findings: Findings) -> tuple[LimitedClient, str] | None:
     """The client that makes most of what is refused or held of the topic, and the command that holds it back alone; None where none does.
 
     It is left half of the limit in the way, so that the others have the other half. A limit of one client holds it back already.
@@ -332,7 +332,7 @@ def containment(findings: Findings) -> tuple[Client, str] | None:
     return worst, f"sluice limits set client {worst.address} {options} --for {LIFETIME} --reason '...'"
 
 
-def _over(client: Client) -> float:
+def _over(client: LimitedClient) -> float:
     """Messages per second: refused or held."""
     return client.refused_per_second + client.delayed_per_second
 

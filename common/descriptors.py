@@ -16,7 +16,7 @@ MAX_REJECTING: Final = 64
 LEAST: Final = 4  # of each kind, however few descriptors there are: a person and a probe are answered
 
 
-class Share(NamedTuple):
+class DescriptorShare(NamedTuple):
     """Descriptors by what they are for, where there are enough."""
 
     connections: int = 64  # of the admin API, with a place; docs/design/reliability.md F53
@@ -30,18 +30,18 @@ class Share(NamedTuple):
         return self.connections + self.probes + 2 * self.arriving + self.handshakes + self.streams
 
 
-WHOLE: Final = Share()
+WHOLE: Final = DescriptorShare()
 
 
-def share_of(descriptors: int) -> Share:
+def share_of(descriptors: int) -> DescriptorShare:
     """What the two ports may hold where the process may open so many files; RLIM_INFINITY: any number."""
     wanted = PART * WHOLE.total
     if descriptors == resource.RLIM_INFINITY or descriptors >= wanted:
         return WHOLE
-    return Share(*(max(LEAST, size * descriptors // wanted) for size in WHOLE))
+    return DescriptorShare(*(max(LEAST, size * descriptors // wanted) for size in WHOLE))
 
 
-def own_share() -> Share:
+def own_share() -> DescriptorShare:
     """What the ports of this process may hold, by its limit as it is now."""
     return share_of(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from config.document import Node, Scalar, kind_of
-from config.origins import Origins
+from config.origins import SettingOrigins
 from config.problems import NOWHERE, Problems, SourceLocation, listed, quoted, suggestion
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class Reading:
     def __init__(self, problems: Problems) -> None:
         self.problems = problems
         self.directories: dict[str, Path] = {}  # name of a file -> its directory, against which its relative paths are taken
-        self.origins = Origins()  # path of a setting -> where it was written
+        self.origins = SettingOrigins()  # path of a setting -> where it was written
         self.sections: list[tuple[str, object]] = []  # all sections read, with their paths, broken ones included
 
     def unread(self, path: str) -> bool:

@@ -15,7 +15,7 @@ from config.problems import SourceLocation
 PLACE_BYTES: Final = 8  # line and column, 4 each: a file has 4 MiB at most
 
 
-class Origins(MutableMapping[str, SourceLocation]):
+class SettingOrigins(MutableMapping[str, SourceLocation]):
     """Path of a setting -> where it was written. What was not written is not here."""
 
     def __init__(self) -> None:
@@ -23,8 +23,8 @@ class Origins(MutableMapping[str, SourceLocation]):
         self._folded: dict[str, tuple[str, tuple[str, ...], bytes]] = {}  # path of an item -> file, the rest of each path, places
         self._shapes: dict[tuple[str, ...], tuple[str, ...]] = {}
 
-    def copy(self) -> Origins:
-        made = Origins()
+    def copy(self) -> SettingOrigins:
+        made = SettingOrigins()
         made._plain = dict(self._plain)
         made._folded = dict(self._folded)
         made._shapes = self._shapes
@@ -92,4 +92,4 @@ class Origins(MutableMapping[str, SourceLocation]):
         return sum(1 for _ in self)
 
     def __repr__(self) -> str:
-        return f"<Origins of {len(self)} settings>"
+        return f"<SettingOrigins of {len(self)} settings>"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from config.origins import Origins
+from config.origins import SettingOrigins
 from config.sections import OrElse, Section
 from config.settings import ROOT, Settings
 
@@ -109,7 +109,7 @@ def merged(old: Settings, new: Settings) -> Settings:
 
 
 def _merge(
-    section: Section[Any], old: Any, new: Any, path: str, at: tuple[str, str], origins: Origins, new_origins: Origins,
+    section: Section[Any], old: Any, new: Any, path: str, at: tuple[str, str], origins: SettingOrigins, new_origins: SettingOrigins,
 ) -> Any:  # fmt: skip
     """A section's value. `path` is as in RELOADED; `at` is where the section stands in the old and in the new settings."""
     taken: dict[str, Any] = {}
@@ -141,8 +141,8 @@ def _may(path: str, before: Any, after: Any) -> bool:
 def _listeners(
     before: tuple[Any, ...],
     after: tuple[Any, ...],
-    origins: Origins,
-    new_origins: Origins,
+    origins: SettingOrigins,
+    new_origins: SettingOrigins,
 ) -> tuple[Any, ...]:
     """Those there are, each with what a reload takes of the one with its name."""
     from config.known_settings import ListenerSettings
@@ -157,7 +157,7 @@ def _listeners(
     )
 
 
-def _move(origins: Origins, new_origins: Origins, here: str, there: str) -> None:
+def _move(origins: SettingOrigins, new_origins: SettingOrigins, here: str, there: str) -> None:
     """Let all at and below `here` come from where `there` comes from now."""
     for path in [path for path in origins if _below(path, here)]:
         del origins[path]

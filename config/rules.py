@@ -55,7 +55,7 @@ class BurstText:
 
 
 @dataclass(frozen=True, slots=True)
-class LimitText:
+class WrittenLimit:
     """How much may pass: messages, bytes, or requests in flight. 0/s refuses everything; a field left out is unlimited."""
 
     messages: Rate | None = setting(MessageRate(), None, "Messages per time, e.g. 500/s, 30k/min.")
@@ -171,7 +171,7 @@ def kind_of(row: RuleSetting) -> Kind[Any]:
 OWN_SETTINGS: Final[dict[str, dict[str, Any]]] = {  # field of `Rule` -> the settings that stand in its place, or after it
     "name": {"name": setting(Name("orders"), REQUIRED, "Name of the rule in metrics, refusals and live changes.")},
     "match": {"match": setting(Section(MatchText), MatchText(), "Which messages the rule is for; default: all.")},
-    "limit": {"limit": setting(Section(LimitText), LimitText(), "How much may pass.")},
+    "limit": {"limit": setting(Section(WrittenLimit), WrittenLimit(), "How much may pass.")},
     "algorithm": {
         "adaptive": setting(Section(AdaptiveText), None, "Of algorithm adaptive; default: {at_least: 4, start: 20}."),
         "warm_up": setting(Section(WarmUpText), None, "Of algorithm warm_up; default: {over: 10s}."),
@@ -219,12 +219,12 @@ def text_fields() -> Iterator[tuple[str, Any, Any]]:
 
 RuleText: Any = make_dataclass("RuleText", text_fields(), frozen=True, slots=True, namespace={"gone": GONE})  # one rule of the limiter
 SETTINGS_OF_RULES: Final = settings_of(RuleText)
-LIMIT_SETTINGS: Final = settings_of(LimitText)
-SOME_LIMIT: Final = LimitText(messages=Rate(1))
-SOME_CONCURRENCY: Final = LimitText(concurrent=MAX_CONCURRENT)
+LIMIT_SETTINGS: Final = settings_of(WrittenLimit)
+SOME_LIMIT: Final = WrittenLimit(messages=Rate(1))
+SOME_CONCURRENCY: Final = WrittenLimit(concurrent=MAX_CONCURRENT)
 
 
-def some_limit(text: Any) -> LimitText:
+def some_limit(text: Any) -> WrittenLimit:
     """A limit that fits the rule's algorithm."""
     return SOME_CONCURRENCY if text.algorithm in COUNTING else SOME_LIMIT
 
@@ -395,7 +395,7 @@ def text_of(rule: Rule) -> Any:
     return RuleText(
         name=rule.name,
         match=MatchText(**{name: value_of(rule.match, name, key) for name, key in MATCH_KEYS.items()}),
-        limit=LimitText(limit.messages, limit.bytes, burst_text(limit), limit.concurrent),
+        limit=WrittenLimit(limit.messages, limit.bytes, burst_text(limit), limit.concurrent),
         adaptive=None if limit.at_least is None and limit.start is None else AdaptiveText(limit.at_least, limit.start),
         warm_up=WarmUpText(limit.warm_up_ns) if limit.warm_up_ns else None,
         lag=None if lag is None else LagText(lag.target, lag.slowest, lag.group or None, lag.queue or None),

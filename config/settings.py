@@ -34,7 +34,7 @@ from config.known_settings import (
     TracingSettings,
     WebhookSettings,
 )
-from config.origins import Origins
+from config.origins import SettingOrigins
 from config.problems import NOWHERE, ConfigProblem, Problems, SourceLocation
 from config.rules import RULES, RulesFile
 from config.sections import ListOf, Section, setting
@@ -80,7 +80,7 @@ class Settings:
     command_line: CommandLine | None = None  # instead of a file
     environ: MappingType[str, str] = field(default_factory=dict, repr=False)  # only what may be settings; may hold secrets
     flags: MappingType[str, str] = field(default_factory=dict, repr=False)  # may hold secrets, too
-    origins: Origins = field(default_factory=Origins, repr=False)  # path -> where it was written
+    origins: SettingOrigins = field(default_factory=SettingOrigins, repr=False)  # path -> where it was written
     sources: Problems = field(default_factory=Problems, repr=False, compare=False)  # the text of the files, for messages
 
     def problem(self, path: str, message: str, remedy: str) -> ConfigProblem:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from admin.access import Bind
     from admin.app import Admin
     from admin.http.unix_socket import UnixSocket
-    from admin.ports import Gateway
+    from admin.ports import OperatedGateway
     from admin.store.store import Store
     from config import Settings
     from config.known_settings import AdminSettings
@@ -43,7 +43,7 @@ class SignInLink(NamedTuple):
 class AdminServer:
     """The admin API of one gateway, or of the parent of several workers."""
 
-    def __init__(self, gateway: Gateway, store: Store, settings: Settings) -> None:
+    def __init__(self, gateway: OperatedGateway, store: Store, settings: Settings) -> None:
         self._gateway = gateway
         self._store = store
         self._settings = settings
@@ -72,13 +72,13 @@ class AdminServer:
         For a process that takes over: whatever fails here leaves the running one as it is. Raises OSError, TlsFileError, TokenError.
         """
         from admin.access import token_files
-        from admin.authentication.auth import Tokens
+        from admin.authentication.auth import ValidTokens
         from admin.authentication.token_store import TokenStore
         from admin.http.unix_socket import has_socket
 
         self._access = access_of(self._settings)
         folder = self._store.folder
-        Tokens(token_files(folder, self._access.tokens), TokenStore(folder), time.time)
+        ValidTokens(token_files(folder, self._access.tokens), TokenStore(folder), time.time)
         if self._settings.admin.socket is not None:
             has_socket(self._settings.admin.socket)
         for name, bind, purpose in self._binds():

@@ -95,7 +95,7 @@ def said_by(plane: DataPlane, text: str) -> str:
 class ControlPlane:
     """The store and the admin API of a gateway, what a reload changes, what is told to operators, and the tasks for that.
 
-    Implements `admin.ports.Gateway` and `lifecycle.handover.Host`.
+    Implements `admin.ports.OperatedGateway` and `handover.HandoverHost`.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class ControlPlane:
         found: list[OverLimitView] = self.view("over")
         return found
 
-    # ---- what operators see (admin.ports.Gateway) --------------------------------------------------------------------
+    # ---- what operators see (admin.ports.OperatedGateway) --------------------------------------------------------------------
 
     def begun(self) -> bool:
         return self._begun
@@ -359,7 +359,7 @@ class ControlPlane:
     def configured_log_level(self) -> str:
         return self.governed.settings.log.level
 
-    # ---- what operators do (admin.ports.Gateway) ---------------------------------------------------------------------
+    # ---- what operators do (admin.ports.OperatedGateway) ---------------------------------------------------------------------
 
     def close_connection(self, connection: int, reason: str) -> bool:
         for plane in self.serving():
@@ -400,7 +400,7 @@ class ControlPlane:
     def drain(self) -> None:
         self.governed.drain_requested.set()
 
-    # ---- one process after another (lifecycle.handover.Host) ---------------------------------------------------------
+    # ---- one process after another (handover.HandoverHost) ----------------------------------------------------------------
 
     def stand_still(self) -> None:
         self.act(StandStill(yes=True))

@@ -45,7 +45,7 @@ class StateDirectory(Protocol):
     def rules(self) -> RuleSet: ...
 
 
-class Host(Protocol):
+class HandoverHost(Protocol):
     """The process that is taken over from."""
 
     def stand_still(self) -> None:
@@ -62,7 +62,7 @@ class Host(Protocol):
 class Handover:
     """What only one process can have: lent to the next one until that serves, then given, or taken back."""
 
-    def __init__(self, store: StateDirectory, admin_server: AdminServer, fill_levels: FillLevelsFile, host: Host) -> None:
+    def __init__(self, store: StateDirectory, admin_server: AdminServer, fill_levels: FillLevelsFile, host: HandoverHost) -> None:
         self.asked = False  # a process has taken over:
         self._successor = 0  # its number; 0: it is of another namespace
         self.lent = False  # it is open whether another process takes over

@@ -80,7 +80,7 @@ class TopicSource(Protocol):
         """All topics, in slices."""
 
     def topic_numbers(self, name: str, wanted: Collection[Place] | None) -> Generator[None, None, dict[Place, float]]:
-        """One of the numbers of the topics of which it is not 0 (`admin.ports.Gateway.topic_numbers`), in slices."""
+        """One of the numbers of the topics of which it is not 0 (`admin.ports.OperatedGateway.topic_numbers`), in slices."""
 
     def moving(self) -> Generator[None, None, Moving]:
         """Sums over all topics, and those that move, in slices."""

@@ -163,7 +163,7 @@ def limited_messages(requests: list[Request]) -> int:
     return messages
 
 
-class Worker:
+class JudgeThread:
     """One thread with its queue. The loop writes `submitted`, the thread everything else."""
 
     __slots__ = ("failed", "queue", "submitted", "taken", "thread")
@@ -233,7 +233,7 @@ class Executor:
         self.rejected = 0  # submissions that found their queue full and did not wait there
         self._failed_inline = 0
         self._fd = INLINE if threads == 0 else os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._workers = [Worker() for _ in range(threads)]
+        self._workers = [JudgeThread() for _ in range(threads)]
         for number, worker in enumerate(self._workers):
             worker.thread = threading.Thread(target=self._work, args=(worker,), name=f"sluice-limiter-{number}", daemon=True)
             worker.thread.start()
@@ -289,7 +289,7 @@ class Executor:
                 done = True
         return done
 
-    def _hand_over(self, submission: Submission, worker: Worker) -> bool:
+    def _hand_over(self, submission: Submission, worker: JudgeThread) -> bool:
         """Put what is left of it into the worker's queue; True where that is full, and it is settled."""
         size = submission.left()
         if submission.mixed:
@@ -404,7 +404,7 @@ class Executor:
             self._failed_inline += 1
         self._settled.append(submission)
 
-    def _work(self, worker: Worker) -> None:
+    def _work(self, worker: JudgeThread) -> None:
         while True:
             submission = worker.queue.get()
             if submission is None:

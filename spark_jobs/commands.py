@@ -66,7 +66,7 @@ def compute(
     """
     try:
         date = Day(date).date if date is not None else yesterday(str(parameters.get("time_zone") or "UTC")).date
-        places = Places.of(log, state, output, previous, pins)
+        places = NightPlaces.of(log, state, output, previous, pins)
         incidents = [Exclusion.of(text) for text in exclude]
         heap = memory_option(driver_memory) if driver_memory is not None else None
         settings = conf_options(conf)
@@ -74,7 +74,7 @@ def compute(
         print(f"sluice: {error}", file=sys.stderr)
         return USAGE
     try:
-        asked = Asked(date, _moment(now), Parameters.of(parameters), incidents, allow_partial, heap, settings)
+        asked = Computation(date, _moment(now), Parameters.of(parameters), incidents, allow_partial, heap, settings)
         summary = _compute(places, asked, master)
     except InsufficientInputError as error:
         print(f"sluice: {error}", file=sys.stderr)
@@ -89,7 +89,7 @@ def compute(
     return OK
 
 
-class Places(NamedTuple):
+class NightPlaces(NamedTuple):
     """Where a night reads and writes."""
 
     log: Location
@@ -105,9 +105,9 @@ class Places(NamedTuple):
     @staticmethod
     def of(
         log: Path | str, state: Path | str, output: Path | str, previous: Path | str | None = None, pins: Path | str | None = None
-    ) -> Places:
+    ) -> NightPlaces:
         """Raises ValueError for a scheme that nobody knows, before a JVM starts."""
-        return Places(
+        return NightPlaces(
             Location.of("log", log),
             Location.of("state", state),
             Location.of("output", output),
@@ -116,7 +116,7 @@ class Places(NamedTuple):
         )
 
 
-class Asked(NamedTuple):
+class Computation(NamedTuple):
     """What to compute."""
 
     date: str
@@ -133,7 +133,7 @@ class Asked(NamedTuple):
         return not self.exclusions and not self.conf and self.driver_memory is None
 
 
-def _compute(places: Places, asked: Asked, master: str | None) -> str:
+def _compute(places: NightPlaces, asked: Computation, master: str | None) -> str:
     date = asked.date
     before = _load(places.previous, storage_for(places.previous)) if places.previous is not None and places.previous.is_local else None
     pins = read_pins(storage_for(places.pins).read(places.pins)) if places.pins is not None and places.pins.is_local else None
@@ -171,18 +171,18 @@ def does_without_spark(master: str | None) -> bool:
     return master is not None and local_cores(master) is not None and not submitted and SparkSession.getActiveSession() is None
 
 
-def _night(spark: SparkSession | None, places: Places, asked: Asked, before: Snapshot | None, pins: Sequence[Pin] | None) -> str:
+def _night(spark: SparkSession | None, places: NightPlaces, asked: Computation, before: Snapshot | None, pins: Sequence[Pin] | None) -> str:
     """`before` and `pins` are read here where they are not yet."""
-    from spark_jobs.compute import Job, compute_quotas
-    from spark_jobs.state.state import State
+    from spark_jobs.compute import NightInputs, compute_quotas
+    from spark_jobs.state.state import DayStates
 
     date = asked.date
     if places.previous is not None and before is None:
         before = _load(places.previous, storage_for(places.previous, spark))
-    state = State(places.state, storage_for(places.state, spark))
+    state = DayStates(places.state, storage_for(places.state, spark))
     if places.pins is not None and pins is None:
         pins = read_pins(storage_for(places.pins, spark).read(places.pins))
-    job = Job(
+    job = NightInputs(
         places.log, storage_for(places.log, spark), state, date, asked.parameters, before, asked.computed_at, code_version(),
         asked.allow_partial, asked.exclusions, pins or (),
     )  # fmt: skip

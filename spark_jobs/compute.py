@@ -26,13 +26,13 @@ from spark_jobs.method.outcomes import OUTCOMES
 from spark_jobs.method.pins import Pin
 from spark_jobs.method.quotas import Quotas
 from spark_jobs.method.remember import COLUMNS
-from spark_jobs.night import TODAY, Night, Result, compute_night, keys_and_refused_days
+from spark_jobs.night import TODAY, Night, NightResult, compute_night, keys_and_refused_days
 from spark_jobs.parameters import Parameters
 from spark_jobs.schemas import OUTCOMES as OUTCOMES_SCHEMA
 from spark_jobs.schemas import TOPICS as TOPICS_SCHEMA
 from spark_jobs.state.manifest import Manifest
 from spark_jobs.state.remembered import Remembered
-from spark_jobs.state.state import State
+from spark_jobs.state.state import DayStates
 from spark_jobs.state.tables import read_arrow, write_arrow
 from spark_jobs.state.topic_day import TOPICS
 from spark_jobs.storage.location import Location
@@ -46,12 +46,12 @@ HISTORY_DAYS = 28  # days of outcomes that the evidence and the guard look back 
 
 
 @dataclass(frozen=True)
-class Job:
+class NightInputs:
     """The inputs of one night."""
 
     log: Location
     log_storage: Storage
-    state: State
+    state: DayStates
     date: str
     parameters: Parameters
     previous: Snapshot | None
@@ -62,7 +62,7 @@ class Job:
     pins: Sequence[Pin] = ()
 
 
-def compute_quotas(spark: SparkSession | None, job: Job) -> tuple[Snapshot, Quotas, Manifest]:
+def compute_quotas(spark: SparkSession | None, job: NightInputs) -> tuple[Snapshot, Quotas, Manifest]:
     """The snapshot of the night after `job.date` without its quotas, these, and the published manifest of that day.
 
     Raises InsufficientInputError and EarlyEndError; then nothing but the corrupt lines was written. `spark` and NeedsSparkError: as
@@ -86,7 +86,7 @@ def compute_quotas(spark: SparkSession | None, job: Job) -> tuple[Snapshot, Quot
     return result.frame, result.quotas, published
 
 
-def quotas_after(spark: SparkSession | None, job: Job, manifest: Manifest, before: Manifest | None) -> Result:
+def quotas_after(spark: SparkSession | None, job: NightInputs, manifest: Manifest, before: Manifest | None) -> NightResult:
     """What follows from the day of `manifest`, whose rows are there, and the states of earlier days. `before`: the day's earlier manifest,
     where it is computed again."""
     parameters, state = job.parameters, job.state
@@ -124,7 +124,7 @@ def _read_until(day: Manifest) -> int:
 
 
 def _remembered(
-    spark: SparkSession | None, state: State, table: str, days: Sequence[Manifest], rows_a_day: int, kept: Sequence[str] = ()
+    spark: SparkSession | None, state: DayStates, table: str, days: Sequence[Manifest], rows_a_day: int, kept: Sequence[str] = ()
 ) -> Remembered:
     """A table of these days, without the loss surfaces where it is not asked for them: they are nine tenths of the bytes."""
     folders = {each.date: state.data(each) for each in days}
@@ -144,7 +144,7 @@ def _outcomes(spark: SparkSession | None, folders: list[Location]) -> pa.Table:
     return read_arrow(spark, "outcomes", OUTCOMES, OUTCOMES_SCHEMA, folders)
 
 
-def _without_rates_of_tonight(spark: SparkSession | None, job: Job, previous: Snapshot, before: Manifest) -> Snapshot:
+def _without_rates_of_tonight(spark: SparkSession | None, job: NightInputs, previous: Snapshot, before: Manifest) -> Snapshot:
     """What was live before this night was first computed: a night that took its own quotas for the live ones would move twice.
 
     `previous` with the rates and bursts of the day's own outcomes, `before` being the day's earlier manifest.

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
     from spark_jobs.days import Day
     from spark_jobs.log.exclusions import Exclusion
-    from spark_jobs.log.files import LogFile
-    from spark_jobs.log.sequence import Counts
-    from spark_jobs.state.state import State
+    from spark_jobs.log.files import StoredLogFile
+    from spark_jobs.log.sequence import LineCounts
+    from spark_jobs.state.state import DayStates
     from spark_jobs.storage.location import Location
     from spark_jobs.storage.storage import Storage
 
@@ -70,7 +70,7 @@ class DayTask:
     log: Location
     log_storage: Storage
     day: Day
-    state: State
+    state: DayStates
     code: str  # version of this program
     fingerprint: str  # of the parameters
     tolerance: Tolerance = Tolerance()
@@ -90,7 +90,7 @@ def learn_day(spark: SparkSession | None, task: DayTask) -> Manifest:
         return _learn_plain(task, files) if spark is None else _learn_by_spark(spark, task, files)
 
 
-def _learn_plain(task: DayTask, files: Sequence[LogFile]) -> Manifest:
+def _learn_plain(task: DayTask, files: Sequence[StoredLogFile]) -> Manifest:
     found = plain_day(files, task.day)
 
     def write(observed: NDArray[np.bool_], staged: Location) -> None:
@@ -99,7 +99,7 @@ def _learn_plain(task: DayTask, files: Sequence[LogFile]) -> Manifest:
     return _learned(task, files, found.counts, None, write)
 
 
-def _learn_by_spark(spark: SparkSession, task: DayTask, files: Sequence[LogFile]) -> Manifest:
+def _learn_by_spark(spark: SparkSession, task: DayTask, files: Sequence[StoredLogFile]) -> Manifest:
     day = task.day
     rows = read_rows(spark, files, day).persist(StorageLevel.DISK_ONLY)
 
@@ -119,15 +119,15 @@ def _learn_by_spark(spark: SparkSession, task: DayTask, files: Sequence[LogFile]
         rows.unpersist()
 
 
-def pieces_about(files: Sequence[LogFile]) -> int:
+def pieces_about(files: Sequence[StoredLogFile]) -> int:
     """About how many pieces the day is counted in (`log.sequence`): one a file, and one for so many numbers of lines."""
     return len(files) + lines_bytes((file.name, file.size) for file in files) // (LINE_BYTES * BITS)
 
 
 def _learned(
     task: DayTask,
-    files: Sequence[LogFile],
-    counts: Counts,
+    files: Sequence[StoredLogFile],
+    counts: LineCounts,
     corrupt: DataFrame | None,
     write: Callable[[NDArray[np.bool_], Location], None],
 ) -> Manifest:
@@ -156,7 +156,7 @@ def _made(staged: Location) -> Path:
     return folder
 
 
-def _manifest(task: DayTask, files: Sequence[LogFile], counts: Counts) -> Manifest:
+def _manifest(task: DayTask, files: Sequence[StoredLogFile], counts: LineCounts) -> Manifest:
     """All but the data folder and the missing gateways."""
     day = task.day
     by_name = {task.log.relative(url): each for url, each in counts.files.items()}
@@ -187,7 +187,7 @@ def _manifest(task: DayTask, files: Sequence[LogFile], counts: Counts) -> Manife
     )
 
 
-def _corrupt(spark: SparkSession, task: DayTask, files: Sequence[LogFile], counts: Counts) -> DataFrame | None:
+def _corrupt(spark: SparkSession, task: DayTask, files: Sequence[StoredLogFile], counts: LineCounts) -> DataFrame | None:
     """The corrupt lines, by reading their files a second time; None: there are none."""
     damaged = {task.log.relative(url) for url, each in counts.files.items() if each.corrupt}
     again = [file for file in files if file.name in damaged and file.form != COMPACTED]

@@ -32,14 +32,13 @@ from spark_jobs.method.memory import Floats, Ints, Memory
 from spark_jobs.method.outcomes import OUTCOMES, PUBLISHED, contenders, outcomes
 from spark_jobs.method.peakiness import shape
 from spark_jobs.method.pins import Pin, pinned_rates, remarks
-from spark_jobs.method.promise import Night as PastNight
-from spark_jobs.method.promise import promise
-from spark_jobs.method.quotas import Facts, Quotas, Told, kept
+from spark_jobs.method.promise import NightShare, promise
+from spark_jobs.method.quotas import Facts, Quotas, ToldDimension, kept
 from spark_jobs.method.remember import COLUMNS, Remembering, keys_of, only_refused, with_something_passed
 from spark_jobs.parameters import Parameters
 from spark_jobs.state.loss_surface import BURSTS_S, Surfaces
 from spark_jobs.state.manifest import Manifest
-from spark_jobs.state.remembered import Key, Places, Remembered
+from spark_jobs.state.remembered import Key, Remembered, TopicPlaces
 
 DIMENSIONS: Final = ("messages", "bytes")
 HOURS: Final = 24
@@ -66,7 +65,7 @@ class Night:
 
 
 @dataclass(frozen=True)
-class Result:
+class NightResult:
     frame: Snapshot  # without its quotas
     quotas: Quotas
     fleet: dict[str, Any]  # for the day's manifest
@@ -77,7 +76,7 @@ class Result:
         return replace(self.frame, quotas=tuple(self.quotas))
 
 
-def compute_night(night: Night) -> Result:
+def compute_night(night: Night) -> NightResult:
     """The quotas of the night after `night.day`, and what the day said about those of the night before."""
     keys, refused_days = keys_and_refused_days(night.topics)
     told: dict[str, Facts] = {}
@@ -99,7 +98,7 @@ def compute_night(night: Night) -> Result:
         date=night.day.date,
         night={**_about(night, fleet, quotas.lists()), "promise_ppm": promised},
     )
-    return Result(frame, quotas, fleet, pa.concat_tables(tables))
+    return NightResult(frame, quotas, fleet, pa.concat_tables(tables))
 
 
 def of_dimension(night: Night, dimension: str, keys: Sequence[Key], refused_days: Ints) -> tuple[dict[str, Any], Facts, pa.Table]:
@@ -122,7 +121,7 @@ def of_dimension(night: Night, dimension: str, keys: Sequence[Key], refused_days
     decided = decide(
         memory, dimension, k, family, live[0], week_ago, night.parameters, pinned=pinned, elsewhere=elsewhere, live_bursts=live[1],
     )  # fmt: skip
-    told = Told(memory, decided, past, k, family, week_ago, refused_days, refused_hours(night.topics, dimension, night.day, keys))
+    told = ToldDimension(memory, decided, past, k, family, week_ago, refused_days, refused_hours(night.topics, dimension, night.day, keys))
     fleet = {**judged, "k": k, "family": family, "evidence": round(guard.weight_of(evidence), 1)}
     return fleet, Facts(dimension, told), rows
 
@@ -176,7 +175,7 @@ def surfaces_of(today: pa.Table, dimension: str, keys: Sequence[Key]) -> Surface
     rows = today.filter(pc.equal(today["dimension"], dimension))
     lists = rows["losses"].combine_chunks()
     bounds = lists.offsets.to_numpy() // len(BURSTS_S)
-    at = Places(keys).of(rows)
+    at = TopicPlaces(keys).of(rows)
     known = at >= 0
 
     def placed(values: NDArray[Any]) -> NDArray[Any]:
@@ -215,7 +214,7 @@ def keys_and_refused_days(topics: Remembered) -> tuple[tuple[Key, ...], Ints]:
 
 def refused_hours(topics: Remembered, dimension: str, day: Day, keys: Sequence[Key]) -> Ints:
     """What was refused of each topic in each hour of the day, over the seven days up to `day`."""
-    found, known = np.zeros((len(keys), HOURS), np.int64), Places(keys)
+    found, known = np.zeros((len(keys), HOURS), np.int64), TopicPlaces(keys)
     for rows in topics.tables(("day", "protocol", "topic", "dimension", "refused_hours"), {day.before(ago).date for ago in range(7)}):
         own = rows.filter(pc.and_(pc.equal(rows["dimension"], dimension), pc.is_valid(rows["refused_hours"])))
         for at, hours in zip(known.of(own).tolist(), own["refused_hours"].to_pylist(), strict=True):
@@ -244,7 +243,7 @@ def _judged(facts: Mapping[str, Any]) -> scale.Judged | None:
 def _promised(nights: Sequence[Mapping[str, Any]]) -> JSON:
     """The range of the share that a month of such nights refuses, in a million; None where that is not known."""
     seen = [each for each in nights if each.get("published_offered")]
-    known = [PastNight(each["realised_ppm"] / 1e6, each["published_offered"], each.get("topics", 1.0)) for each in seen]
+    known = [NightShare(each["realised_ppm"] / 1e6, each["published_offered"], each.get("topics", 1.0)) for each in seen]
     found = promise(known)
     return None if found is None else [float(f"{share * 1e6:.3g}") for share in found]
 

@@ -35,7 +35,7 @@ STOPPED: Final = "The gateway has stopped, so nothing is limited by it any more.
 Key = tuple[str, str, str, str, str]  # what tells a limit from others: per, thing, rule, operation, and of a topic its protocol
 
 
-class Sender(NamedTuple):
+class AlertSender(NamedTuple):
     """Who posts."""
 
     gateway: str  # its name

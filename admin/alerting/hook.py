@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 import trio
 
-from admin.alerting.http_post import Answer, NoAnswerError, post
+from admin.alerting.http_post import ReceiverAnswer, ReceiverSilentError, post
 from admin.alerting.payloads import alertmanager_alert, webhook_alert, webhook_message
 from admin.alerting.pending import Pending
 from common import log
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     import ssl
     from pathlib import Path
 
-    from admin.alerting.alerts import Alert, Key, Sender
+    from admin.alerting.alerts import Alert, AlertSender, Key
     from admin.alerting.payloads import JSONObject
-    from admin.alerting.pending import Batch
+    from admin.alerting.pending import AlertBatch
     from config.known_settings import WebhookSettings
 
 POST_PAUSE_S: Final = 1.0  # seconds; between two posts to one receiver: what changes meanwhile is told at once
@@ -71,7 +71,7 @@ def secret_words(url: str) -> list[str]:
 class Hook:
     """A receiver, what it has not been told, and how the last posts went."""
 
-    def __init__(self, entry: WebhookSettings, sender: Sender, firing: Mapping[Key, Alert]) -> None:
+    def __init__(self, entry: WebhookSettings, sender: AlertSender, firing: Mapping[Key, Alert]) -> None:
         self.entry = entry
         self.sender = sender
         self.firing = firing  # all alerts that are; others change it
@@ -152,14 +152,14 @@ class Hook:
         batch = self.pending.batch(self.firing)
         try:
             answer = await self._post(await self._body(batch))
-        except (NoAnswerError, CannotPostError) as error:
+        except (ReceiverSilentError, CannotPostError) as error:
             return self._failed(str(error))
         if answer.status >= SERVERS_FAULT or answer.status == TOO_MANY_REQUESTS:
             return self._failed(f"it answers {answer.status}{self._quote(answer)}")
         self.pending.told(batch)
         return self._accepted() if 200 <= answer.status < 300 else self._rejected(answer, len(batch.taken))
 
-    async def _body(self, batch: Batch) -> bytes:
+    async def _body(self, batch: AlertBatch) -> bytes:
         """The loop has a turn after each alert, which takes 0.2 ms to write."""
         sender, entry = self.sender, self.entry
         written: list[JSONObject] = []
@@ -178,7 +178,7 @@ class Hook:
         )  # fmt: skip
         return json.dumps(message).encode()
 
-    async def _post(self, body: bytes) -> Answer:
+    async def _post(self, body: bytes) -> ReceiverAnswer:
         """Raises NoAnswerError, CannotPostError."""
         timeout_s = self.entry.timeout_ns / 1e9
         with trio.move_on_after(timeout_s):
@@ -189,7 +189,7 @@ class Hook:
                 read = partial(authorization, self.entry.token_file, self.entry.user)
                 fields.append(("Authorization", await self._on_thread(read)))
             return await post(where, body, fields, context, timeout_s)
-        raise NoAnswerError(f"no answer within {timeout_s:g} s")
+        raise ReceiverSilentError(f"no answer within {timeout_s:g} s")
 
     async def _where(self) -> UrlParts:
         url = self.entry.url or ""
@@ -221,7 +221,7 @@ class Hook:
         self._rejected_with = 0
         return OK
 
-    def _rejected(self, answer: Answer, alerts: int) -> str:
+    def _rejected(self, answer: ReceiverAnswer, alerts: int) -> str:
         self.results[REJECTED] += 1
         if answer.status != self._rejected_with:
             self._rejected_with = answer.status
@@ -256,7 +256,7 @@ class Hook:
         self._failures = 0
         self._told_at = float("-inf")
 
-    def _quote(self, answer: Answer) -> str:
+    def _quote(self, answer: ReceiverAnswer) -> str:
         """The answer's first words; none where it could repeat what a file holds, or does repeat a word of the URL, which may be one."""
         from html import unescape  # here, because it brings tables that nothing else needs
 

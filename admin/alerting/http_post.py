@@ -21,19 +21,21 @@ MAX_BODY_BYTES: Final = 65_536  # bytes; of the answer, which is of interest as 
 READ_BYTES: Final = 16_384  # bytes; one read
 
 
-class NoAnswerError(Exception):
+class ReceiverSilentError(Exception):
     """The receiver did not answer; the words say why."""
 
 
-class Answer(NamedTuple):
+class ReceiverAnswer(NamedTuple):
     """What the receiver has answered."""
 
     status: int
     body: bytes  # its beginning
 
 
-async def post(where: UrlParts, body: bytes, fields: list[tuple[str, str]], context: ssl.SSLContext | None, timeout_s: float) -> Answer:
-    """Post `body` as JSON. `fields` go into the head. Raises NoAnswerError."""
+async def post(
+    where: UrlParts, body: bytes, fields: list[tuple[str, str]], context: ssl.SSLContext | None, timeout_s: float
+) -> ReceiverAnswer:
+    """Post `body` as JSON. `fields` go into the head. Raises ReceiverSilentError."""
     request = h11.Request(
         method="POST",
         target=where.target,
@@ -46,12 +48,12 @@ async def post(where: UrlParts, body: bytes, fields: list[tuple[str, str]], cont
         with trio.fail_after(timeout_s):
             return await _exchanged(where, request, body, context)
     except trio.TooSlowError:
-        raise NoAnswerError(f"no answer within {timeout_s:g} s") from None
+        raise ReceiverSilentError(f"no answer within {timeout_s:g} s") from None
     except (OSError, trio.BrokenResourceError, h11.RemoteProtocolError) as error:
-        raise NoAnswerError(reason(error)) from None
+        raise ReceiverSilentError(reason(error)) from None
 
 
-async def _exchanged(where: UrlParts, request: h11.Request, body: bytes, context: ssl.SSLContext | None) -> Answer:
+async def _exchanged(where: UrlParts, request: h11.Request, body: bytes, context: ssl.SSLContext | None) -> ReceiverAnswer:
     stream: trio.abc.Stream = await trio.open_tcp_stream(where.address.host, where.address.port)
     try:
         if context is not None:
@@ -69,7 +71,7 @@ async def _exchanged(where: UrlParts, request: h11.Request, body: bytes, context
         await trio.aclose_forcefully(stream)
 
 
-async def _answer(stream: trio.abc.Stream, connection: h11.Connection) -> Answer:
+async def _answer(stream: trio.abc.Stream, connection: h11.Connection) -> ReceiverAnswer:
     status = 0
     body = b""
     while len(body) < MAX_BODY_BYTES:
@@ -90,7 +92,7 @@ async def _answer(stream: trio.abc.Stream, connection: h11.Connection) -> Answer
             body += event.data
         elif not isinstance(event, h11.InformationalResponse):
             break
-    return Answer(status, body[:MAX_BODY_BYTES])
+    return ReceiverAnswer(status, body[:MAX_BODY_BYTES])
 
 
 def reason(error: BaseException) -> str:

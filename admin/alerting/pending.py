@@ -18,7 +18,7 @@ MAX_PER_POST: Final = 64  # alerts; in one post, some 100 kB; a guess
 MAX_RESOLVED: Final = 1000  # alerts; resolved, and waiting for a receiver that is away; a guess
 
 
-class Batch(NamedTuple):
+class AlertBatch(NamedTuple):
     """The alerts of one post."""
 
     taken: dict[Key, tuple[Alert, bool]]  # of what is pending; with whether it was resolved
@@ -58,15 +58,15 @@ class Pending:
         for alert, _ in other._changed.values():
             self.put(alert)
 
-    def batch(self, firing: Mapping[Key, Alert]) -> Batch:
+    def batch(self, firing: Mapping[Key, Alert]) -> AlertBatch:
         """What has changed first, and with it as much of what goes on firing as there is room for."""
         taken = dict(list(self._changed.items())[:MAX_PER_POST])
         alerts = [alert for alert, _ in taken.values()]
         others = [alert for key, alert in firing.items() if key not in taken]
         room = MAX_PER_POST - len(alerts)
-        return Batch(taken, alerts + others[:room], max(0, len(others) - room))
+        return AlertBatch(taken, alerts + others[:room], max(0, len(others) - room))
 
-    def told(self, batch: Batch) -> None:
+    def told(self, batch: AlertBatch) -> None:
         """The receiver knows these. What has changed since the batch was made stays."""
         for key, state in batch.taken.items():
             if self._changed.get(key) == state:

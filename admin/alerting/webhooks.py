@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from admin.alerting.alerts import STOPPED, Alert, Key, Sender
+from admin.alerting.alerts import STOPPED, Alert, AlertSender, Key
 from common.supervised_loop import SupervisedLoop
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Webhooks:
         self._nursery: trio.Nursery | None = None  # while it runs
         self._stopped = False
 
-    def _hook(self, entry: WebhookSettings, sender: Sender) -> Hook:
+    def _hook(self, entry: WebhookSettings, sender: AlertSender) -> Hook:
         from admin.alerting.hook import Hook  # here, because few gateways have one, and it brings an HTTP client
 
         return Hook(entry, sender, self._firing)
@@ -180,11 +180,11 @@ class Webhooks:
         return f"<Webhooks {len(self._hooks)} receivers, {len(self._firing)} alerts>"
 
 
-def sender_of(settings: Settings) -> Sender:
+def sender_of(settings: Settings) -> AlertSender:
     """This gateway, as it names itself; and its admin port, by the first name that it may be reached under."""
     admin = settings.admin
     host = next(iter(admin.names), admin.bind.host)
     if host in {"0.0.0.0", "::"}:  # noqa: S104  -- compared, not bound
         host = socket.gethostname()
     address = f"[{host}]" if ":" in host else host
-    return Sender(settings.gateway.name, f"{'http' if admin.tls is None else 'https'}://{address}:{admin.bind.port}/")
+    return AlertSender(settings.gateway.name, f"{'http' if admin.tls is None else 'https'}://{address}:{admin.bind.port}/")

@@ -102,7 +102,7 @@ class OtherTokens(Protocol):
     def find(self, digest: bytes, now: float) -> FoundToken | None: ...
 
 
-class Tokens:
+class ValidTokens:
     """The tokens that are valid now, as digests: those of files, and others.
 
     They are found by digest. How long that takes tells something of digests at most, and a digest is of no use to anybody.
@@ -184,7 +184,7 @@ class Tokens:
         return None if self._others is None else self._others.find(digest, self._clock())
 
     def __repr__(self) -> str:
-        return f"<Tokens {[token.name for token in self.of_files()]} and {self._others!r}>"
+        return f"<ValidTokens {[token.name for token in self.of_files()]} and {self._others!r}>"
 
 
 def _read(file: TokenFile) -> tuple[bytes, bool]:

@@ -24,7 +24,7 @@ from common import log
 from limiter.limits import SECOND
 
 if TYPE_CHECKING:
-    from admin.authentication.auth import Tokens
+    from admin.authentication.auth import ValidTokens
     from admin.http.parsing import Head
     from admin.store.store import Store
 
@@ -36,7 +36,7 @@ CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="sluice"'}
 class Authentication:
     """Tokens and sessions, and the brake on failures."""
 
-    def __init__(self, tokens: Tokens, store: Store, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(self, tokens: ValidTokens, store: Store, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self.tokens = tokens
         self.sessions = Sessions(tokens, clock)
         self._code = SignInCode(clock)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from admin.authentication.auth import FoundToken, Tokens
+    from admin.authentication.auth import FoundToken, ValidTokens
     from admin.http.parsing import Head
 
 COOKIE: Final = "sluice_session"  # and `_9180`, see `cookie_name`
@@ -37,7 +37,7 @@ _PORT: Final = re.compile(rb":([0-9]{1,5})$")  # of a Host header
 
 
 @dataclass(slots=True)
-class Session:
+class BrowserSession:
     """One browser that signed in. Times are monotonic ns."""
 
     token: bytes  # digest
@@ -51,11 +51,11 @@ class Session:
 class Sessions:
     """The sessions that are open, by the digest of their secret, the one that began first in front."""
 
-    def __init__(self, tokens: Tokens, clock: Callable[[], int]) -> None:
+    def __init__(self, tokens: ValidTokens, clock: Callable[[], int]) -> None:
         """`clock`: monotonic ns."""
         self._tokens = tokens
         self._clock = clock
-        self._open: dict[bytes, Session] = {}
+        self._open: dict[bytes, BrowserSession] = {}
         self._by_token: dict[bytes, OrderedDict[bytes, None]] = {}  # token's digest -> its sessions, the one idle longest first
 
     def __len__(self) -> int:
@@ -75,7 +75,7 @@ class Sessions:
         own = self._by_token.setdefault(token, OrderedDict())
         if len(own) >= MAX_PER_TOKEN:
             self._end(next(iter(own)))
-        self._open[digest] = Session(token, now, now)
+        self._open[digest] = BrowserSession(token, now, now)
         own[digest] = None
         return secret
 

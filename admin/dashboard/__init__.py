@@ -40,7 +40,7 @@ FOLDER: Final = Path(__file__).parent
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class DashboardFile:
     """A file of this folder, as it is served."""
 
     file: str  # its path in this folder
@@ -110,11 +110,11 @@ VENDORED: Final[dict[str, str]] = {  # of others, unchanged
     f"{UPLOT}/LICENSE.txt": "The licence of uPlot (MIT)",
     f"{UPLOT}/SHA256.txt": "The checksums of uPlot's files, as sha256sum checks them",
 }
-PAGES: Final[dict[str, Page]] = {  # path -> what is served there
-    **{path: Page("index.html", f"A page: {what}") for path, what in VIEWS.items()},
-    "/dashboard/missing.html": Page(MISSING, "A page: there is nothing at this address"),
-    "/dashboard/style.css": Page("style.css", "The style of the dashboard's pages"),
-    "/dashboard/icon.svg": Page("icon.svg", "The picture that a browser shows in the page's tab"),
-    **{f"/dashboard/{file}": Page(file, f"A part of the dashboard's script: {what}") for file, what in SCRIPTS.items()},
-    **{f"/dashboard/{file}": Page(file, what) for file, what in VENDORED.items()},
+PAGES: Final[dict[str, DashboardFile]] = {  # path -> what is served there
+    **{path: DashboardFile("index.html", f"A page: {what}") for path, what in VIEWS.items()},
+    "/dashboard/missing.html": DashboardFile(MISSING, "A page: there is nothing at this address"),
+    "/dashboard/style.css": DashboardFile("style.css", "The style of the dashboard's pages"),
+    "/dashboard/icon.svg": DashboardFile("icon.svg", "The picture that a browser shows in the page's tab"),
+    **{f"/dashboard/{file}": DashboardFile(file, f"A part of the dashboard's script: {what}") for file, what in SCRIPTS.items()},
+    **{f"/dashboard/{file}": DashboardFile(file, what) for file, what in VENDORED.items()},
 }

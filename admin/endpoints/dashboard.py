@@ -13,7 +13,7 @@ from typing import Final
 
 from admin.authentication.auth import Role
 from admin.context import Context
-from admin.dashboard import MISSING, PAGES, POLICY, VENDOR, Page
+from admin.dashboard import MISSING, PAGES, POLICY, VENDOR, DashboardFile
 from admin.http.boundary import READS
 from admin.http.parsing import Head
 from admin.http.routing import Answer, Route
@@ -41,7 +41,7 @@ class Content:
 class StaticFile:
     """One file at one path."""
 
-    def __init__(self, path: str, page: Page) -> None:
+    def __init__(self, path: str, page: DashboardFile) -> None:
         """Raises OSError where there is none."""
         self._plain = Content.of(page.read())
         self.etag = self._plain.etag
@@ -88,7 +88,7 @@ def missing_page(head: Head) -> Answer | None:
     return Answer(files()[path].body, 404, content_type=PAGES[path].content_type, headers={"Content-Security-Policy": POLICY})
 
 
-def static(path: str, page: Page) -> Route:
+def static(path: str, page: DashboardFile) -> Route:
     """A route that answers with the bytes the file had when all were read."""
 
     async def get(context: Context) -> Answer:

@@ -62,7 +62,7 @@ def key_of_request(context: Context) -> TopicName:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedSender:
     """The sender asked about. `operation` None: all that the key is for."""
 
     sender: Sender = ANYBODY
@@ -73,10 +73,10 @@ class Asked:
         return Subject(name, name.text(), self.sender, self.group, operation)
 
 
-OF_ANYBODY: Final = Asked()
+OF_ANYBODY: Final = AskedSender()
 
 
-def sender_of_request(context: Context) -> Asked:
+def sender_of_request(context: Context) -> AskedSender:
     """The sender that the query names; raises ProblemError 422 for a listener that there is none of, a client that is no address."""
     query = context.request.query
     faults = []
@@ -91,7 +91,7 @@ def sender_of_request(context: Context) -> Asked:
         raise invalid("there is no such sender", faults)
     group = query.get("group")
     sender = Sender(**{name: query.get(name) for name in Sender._fields})
-    return Asked(sender, None if group is None else group.encode(errors="surrogateescape"), query.get("operation"))
+    return AskedSender(sender, None if group is None else group.encode(errors="surrogateescape"), query.get("operation"))
 
 
 def is_address(text: str) -> bool:
@@ -103,7 +103,7 @@ def is_address(text: str) -> bool:
     return True
 
 
-def holding(context: Context, name: TopicName, asked: Asked = OF_ANYBODY) -> list[tuple[str, Effective]]:
+def holding(context: Context, name: TopicName, asked: AskedSender = OF_ANYBODY) -> list[tuple[str, Effective]]:
     """The limits of a key, with their operation."""
     rules = context.store.rules()
     return [
@@ -111,7 +111,7 @@ def holding(context: Context, name: TopicName, asked: Asked = OF_ANYBODY) -> lis
     ]
 
 
-def by_only_listener(context: Context, name: TopicName, asked: Asked = OF_ANYBODY) -> Asked:
+def by_only_listener(context: Context, name: TopicName, asked: AskedSender = OF_ANYBODY) -> AskedSender:
     """`asked`; where it names no listener and one alone speaks the key's protocol, by that one, as all messages of the key come."""
     speaking = [each.name for each in context.gateway.listeners() if each.protocol == name.protocol]
     if asked.sender.listener is not None or len(speaking) != 1:
@@ -119,7 +119,7 @@ def by_only_listener(context: Context, name: TopicName, asked: Asked = OF_ANYBOD
     return replace(asked, sender=asked.sender._replace(listener=speaking[0]))
 
 
-def operations_of(name: TopicName, asked: Asked) -> tuple[str, ...]:
+def operations_of(name: TopicName, asked: AskedSender) -> tuple[str, ...]:
     """RocketMQ's topics are consumed, and those of retries given back to; of AMQP's keys those that are a queue's name: the routing keys of
     the default exchange."""
     if asked.operation is not None:
@@ -138,7 +138,7 @@ def configured(context: Context, name: TopicName, found: list[tuple[str, Effecti
     return (context.store.override(key_target(name)), levels)
 
 
-async def key_answer(context: Context, name: TopicName, asked: Asked = OF_ANYBODY, *, explaining: bool = False) -> Answer:
+async def key_answer(context: Context, name: TopicName, asked: AskedSender = OF_ANYBODY, *, explaining: bool = False) -> Answer:
     """The limits as they are now, with the ETag of just that, whatever is changed while the answer is made."""
     rules, revision, changed = context.store.rules(), context.store.revision, context.store.override(key_target(name))
     of_anybody, asked = by_only_listener(context, name), by_only_listener(context, name, asked)
@@ -186,7 +186,7 @@ def remarks_on(context: Context, name: TopicName, found: list[tuple[str, Effecti
     return remarks
 
 
-async def explanation_of(rules: RuleSet, name: TopicName, asked: Asked, level: Callable[[str, Effective], Level]) -> list[Explained]:
+async def explanation_of(rules: RuleSet, name: TopicName, asked: AskedSender, level: Callable[[str, Effective], Level]) -> list[Explained]:
     """Each level of a key. Thousands of rules are walked on another thread."""
     found: list[Explained] = []
     for operation in operations_of(name, asked):

@@ -17,7 +17,7 @@ import trio
 import trio.abc
 
 from admin.authentication.auth import counted_address
-from admin.http.parsing import CONTENT_SECURITY, MAX_HEAD, BodyFrame, RefusedError, check_head, parse_head
+from admin.http.parsing import CONTENT_SECURITY, MAX_HEAD, BodyFrame, RequestRefusedError, check_head, parse_head
 from admin.http.places import FRESH, TOKEN, Claim
 from admin.http.routing import Answer, LiveBody, encode
 from admin.http.slices import yield_to_loop
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from admin.http.first_look import FirstLook
     from admin.http.parsing import Head
     from admin.http.peer import Peer
-    from admin.http.places import Places
+    from admin.http.places import ConnectionPlaces
     from admin.http.server import Respond
 
 RECEIVE: Final = 64 * 1024  # bytes per read, and per write
@@ -80,7 +80,7 @@ class Exchange:
         peer: Peer,
         respond: Respond,
         deadlines: Deadlines,
-        places: Places[Exchange],
+        places: ConnectionPlaces[Exchange],
         first_look: FirstLook,
         goes_live: Callable[[Exchange], None],
     ) -> None:
@@ -146,7 +146,7 @@ class Exchange:
                 return await self._answer_probe(probe, keep)
             await self._begin(Claim.KNOWN if self._first_look.is_known(raw) else Claim.STRANGER)
             head = parse_head(raw, connection)
-        except RefusedError as refused:
+        except RequestRefusedError as refused:
             self._buffer.clear()
             if not raw:
                 await self._begin(Claim.STRANGER)
@@ -250,7 +250,7 @@ class Exchange:
             del self._buffer[:size]
             self._enter(Stage.BUSY)
             return raw
-        raise RefusedError(408, f"the request's head took longer than {self._deadlines.head:g} s")
+        raise RequestRefusedError(408, f"the request's head took longer than {self._deadlines.head:g} s")
 
     async def write(self, data: bytes) -> None:
         """Raises SlowPeerError when the client does not take a piece of `data` in time."""
@@ -357,9 +357,9 @@ class Body:
         self._deadline = deadline
 
     async def receive(self, most: int) -> bytes:
-        """The whole body; raises RefusedError 413 where it is longer than `most` bytes, 408 where it takes too long."""
+        """The whole body; raises RequestRefusedError 413 where it is longer than `most` bytes, 408 where it takes too long."""
         if self._frame.announced > most:
-            raise RefusedError(413, f"the body is longer than {most} bytes")
+            raise RequestRefusedError(413, f"the body is longer than {most} bytes")
         if self._frame.done:
             return b""
         if self._connection.they_are_waiting_for_100_continue:
@@ -368,13 +368,13 @@ class Body:
         with trio.move_on_after(self._deadline):
             while not self._frame.done:
                 if not self._exchange.buffer and not await self._exchange.receive_body():
-                    raise RefusedError(400, "the connection ended within the body")
+                    raise RequestRefusedError(400, "the connection ended within the body")
                 self._connection.receive_data(self._frame.take(self._exchange.buffer))
                 if self._frame.received > most:
-                    raise RefusedError(413, f"the body is longer than {most} bytes")
+                    raise RequestRefusedError(413, f"the body is longer than {most} bytes")
                 parts.extend(self._decoded())
         if not self._frame.done:
-            raise RefusedError(408, f"the body took longer than {self._deadline:g} s")
+            raise RequestRefusedError(408, f"the body took longer than {self._deadline:g} s")
         await self._exchange.has_body()
         return b"".join(parts)
 
@@ -383,7 +383,7 @@ class Body:
             try:
                 event = self._connection.next_event()
             except h11.RemoteProtocolError as error:
-                raise RefusedError(400, f"malformed body: {error}") from error
+                raise RequestRefusedError(400, f"malformed body: {error}") from error
             if not isinstance(event, h11.Data):
                 return
             yield bytes(event.data)

@@ -8,8 +8,8 @@ bare LF as the end of a line, folded header lines and chunk extensions (measured
 at before h11 sees it (`check_head`), the request after it was parsed (`check_request`), and the body is handed to h11 in exactly the bytes
 that belong to it (`BodyFrame`): the bytes after them are the next request, checked in its turn.
 
-Everything here is sans-IO. A `RefusedError` always ends the connection: after a request that was not understood the start of the next
-one is unknown.
+Everything here is sans-IO. A `RequestRefusedError` always ends the connection: after a request that was not understood the start of the
+next one is unknown.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ONCE: Final = frozenset(
 _CHUNK_SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,16}")
 
 
-class RefusedError(Exception):
+class RequestRefusedError(Exception):
     """The request is not served and the connection ends. `status` is the answer's, `detail` the fault."""
 
     def __init__(self, status: int, detail: str) -> None:
@@ -77,66 +77,66 @@ class Head:
 
 
 def check_head(data: bytes | bytearray) -> int:
-    """The length of the head that `data` begins with, or 0 while it is incomplete; raises RefusedError as soon as it is hopeless.
+    """The length of the head that `data` begins with, or 0 while it is incomplete; raises RequestRefusedError as soon as it is hopeless.
 
     Does not read past the head: there begins the body, or the next request.
     """
     end = data.find(_END)
     size = len(data) if end < 0 else end + len(_END)
     if size > MAX_HEAD:
-        raise RefusedError(431, f"the request's head is longer than {MAX_HEAD} bytes")
+        raise RequestRefusedError(431, f"the request's head is longer than {MAX_HEAD} bytes")
     head = bytes(data[:size])
     if _NOT_TEXT.search(head):
-        raise RefusedError(400, "these are not the bytes of an HTTP/1.1 request; is this the admin port you want?")
+        raise RequestRefusedError(400, "these are not the bytes of an HTTP/1.1 request; is this the admin port you want?")
     # While the head is incomplete its last byte may be the CR of a line end whose LF is still to come.
     if _LONE.search(head[:-1] if end < 0 and head.endswith(b"\r") else head):
-        raise RefusedError(400, "lines must end with CR LF")
+        raise RequestRefusedError(400, "lines must end with CR LF")
     line, ended, rest = head.partition(b"\r\n")
     if ended and not _REQUEST_LINE.fullmatch(line):
-        raise RefusedError(400, "the first line must be METHOD target HTTP/1.1")
+        raise RequestRefusedError(400, "the first line must be METHOD target HTTP/1.1")
     if rest.startswith((b" ", b"\t")) or b"\r\n " in rest or b"\r\n\t" in rest:
-        raise RefusedError(400, "header lines must not be folded")
+        raise RequestRefusedError(400, "header lines must not be folded")
     return 0 if end < 0 else size
 
 
 def parse_head(head: bytes, connection: h11.Connection) -> Head:
-    """Let a fresh `connection` parse the whole `head`, and make the checks that h11 does not; raises RefusedError."""
+    """Let a fresh `connection` parse the whole `head`, and make the checks that h11 does not; raises RequestRefusedError."""
     lengths = _LENGTH_LINE.findall(head)
     if len(lengths) > 1 or (lengths and not _LENGTH.fullmatch(lengths[0].rstrip(b" \t"))):
-        raise RefusedError(400, "Content-Length must be given once, as a number of bytes")
+        raise RequestRefusedError(400, "Content-Length must be given once, as a number of bytes")
     try:
         connection.receive_data(head)
         event = connection.next_event()
     except h11.RemoteProtocolError as error:
-        raise RefusedError(400, f"malformed request: {error}") from error
+        raise RequestRefusedError(400, f"malformed request: {error}") from error
     if not isinstance(event, h11.Request):
-        raise RefusedError(400, "malformed request")
+        raise RequestRefusedError(400, "malformed request")
     return check_request(event)
 
 
 def check_request(request: h11.Request) -> Head:
-    """The head of `request`, if it can be read in one way only; raises RefusedError."""
+    """The head of `request`, if it can be read in one way only; raises RequestRefusedError."""
     headers: dict[str, bytes] = {}
     for name, value in request.headers:
         key = name.decode("ascii")
         if key in headers:
             if name in _ONCE:
-                raise RefusedError(400, f"more than one {key} header")
+                raise RequestRefusedError(400, f"more than one {key} header")
             value = headers[key] + b", " + value  # noqa: PLW2901  -- lists continue (RFC 9110 5.3)
         headers[key] = value
     coding, length = headers.get("transfer-encoding"), headers.get("content-length")
     if coding is not None and length is not None:
-        raise RefusedError(400, "Content-Length and Transfer-Encoding exclude each other")
+        raise RequestRefusedError(400, "Content-Length and Transfer-Encoding exclude each other")
     if coding is not None and (coding.lower() != b"chunked" or request.http_version != b"1.1"):
-        raise RefusedError(400, "the only Transfer-Encoding understood is chunked, with HTTP/1.1")
+        raise RequestRefusedError(400, "the only Transfer-Encoding understood is chunked, with HTTP/1.1")
     target = request.target.decode("ascii")
     path, _, query = _origin_form(target, headers.get("host", b"")).partition("?")
     if "#" in target or _PERCENT.search(target):
-        raise RefusedError(400, "the target holds a fragment or a malformed percent-encoding")
+        raise RequestRefusedError(400, "the target holds a fragment or a malformed percent-encoding")
     size = None if coding is not None else int(length or 0)
     method = request.method.decode("ascii")
     if method in ("GET", "HEAD") and size != 0:
-        raise RefusedError(400, f"{method} takes no body")
+        raise RequestRefusedError(400, f"{method} takes no body")
     return Head(method, path, query, headers, size)
 
 
@@ -146,10 +146,10 @@ def _origin_form(target: str, host: bytes) -> str:
         return target
     scheme, separator, rest = target.partition("://")
     if not separator or scheme.lower() not in ("http", "https"):
-        raise RefusedError(400, "the target must begin with /")
+        raise RequestRefusedError(400, "the target must begin with /")
     authority, slash, path = rest.partition("/")
     if not slash or authority.lower().encode() != host.lower():
-        raise RefusedError(400, "the target names another host than the Host header")
+        raise RequestRefusedError(400, "the target names another host than the Host header")
     return "/" + path
 
 
@@ -173,7 +173,7 @@ class BodyFrame:
         return self._state == "done"
 
     def take(self, buffer: bytearray) -> bytes:
-        """Remove the bytes of the body from `buffer` and return them, framing included; raises RefusedError."""
+        """Remove the bytes of the body from `buffer` and return them, framing included; raises RequestRefusedError."""
         if self._state == "plain":
             return self._payload(buffer, "done")
         taken: list[bytes] = []
@@ -198,16 +198,16 @@ class BodyFrame:
         if not self._line.endswith(b"\r\n"):
             bound = MAX_CHUNK_LINE + 2 if self._state == "size" else 2
             if len(self._line) >= bound or (byte == b"\n"):
-                raise RefusedError(400, "malformed chunk, chunk extension or trailer; none of them is taken")
+                raise RequestRefusedError(400, "malformed chunk, chunk extension or trailer; none of them is taken")
             return byte
         line, self._line = self._line[:-2], b""
         if self._state == "size":
             if not _CHUNK_SIZE.fullmatch(line):
-                raise RefusedError(400, "malformed chunk size or chunk extension")
+                raise RequestRefusedError(400, "malformed chunk size or chunk extension")
             self._rest = int(line, 16)
             self._state = "data" if self._rest else "end"
         elif line:
-            raise RefusedError(400, "malformed chunk or trailer")
+            raise RequestRefusedError(400, "malformed chunk or trailer")
         else:
             self._state = "size" if self._state == "after" else "done"
         return byte

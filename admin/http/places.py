@@ -80,14 +80,14 @@ class Seats(Generic[C]):
 
 
 @dataclass(slots=True)
-class Waiting:
+class WaitingRequest:
     """A whole request in line."""
 
     since: float
     over: trio.Event = field(default_factory=trio.Event)  # it was admitted, or is turned away
 
 
-class Places(Generic[C]):
+class ConnectionPlaces(Generic[C]):
     """The connections of one port: those that have a place, and those that arrive."""
 
     def __init__(self, most: int, arriving: int) -> None:
@@ -100,7 +100,7 @@ class Places(Generic[C]):
             Claim.PROBE: Seats(8, 0.004),
         }
         self._arriving: dict[C, None] = {}  # without a place
-        self._lines: dict[Claim, dict[C, Waiting]] = {claim: {} for claim in Claim}  # whole requests, in the order they came
+        self._lines: dict[Claim, dict[C, WaitingRequest]] = {claim: {} for claim in Claim}  # whole requests, in the order they came
         self._served: OrderedDict[str, int] = OrderedDict()  # address -> the number of its last turn
         self._turns = 0
         self._last_known = False  # the last that was admitted had a good token
@@ -164,7 +164,7 @@ class Places(Generic[C]):
         elif connection not in self._arriving:  # it gave way, and is cancelled at its next wait
             return False
         line = self._lines[claim]
-        waiting = line[connection] = Waiting(trio.current_time())
+        waiting = line[connection] = WaitingRequest(trio.current_time())
         try:
             self.usher()
             with trio.move_on_after(WAIT_S):
@@ -284,7 +284,7 @@ class Places(Generic[C]):
         connection.scope.cancel()
 
     def __repr__(self) -> str:
-        return f"<Places {len(self.held)}/{self.most} held, {len(self._arriving)} arriving>"
+        return f"<ConnectionPlaces {len(self.held)}/{self.most} held, {len(self._arriving)} arriving>"
 
 
 def _most_common(connections: Iterable[Connection]) -> str:

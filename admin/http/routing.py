@@ -96,7 +96,7 @@ class Route:
     answers_session: bool = False  # it begins or ends a session, and writes its own line of the journal
     columns: tuple[tuple[str, Callable[[dict[str, Any]], object]], ...] = ()  # of the list as CSV (`spreadsheet.py`); none: JSON alone
     at_once: bool = False  # so little work that it needs no turn of the event loop
-    views: tuple[str, ...] | None = None  # of data planes, that the answer is made of (`admin.ports.Gateway.gather`); None: none is
+    views: tuple[str, ...] | None = None  # of data planes, that the answer is made of (`admin.ports.OperatedGateway.gather`); None: none is
     any_query: bool = False  # the query is for the page's own script, and not looked at
 
     @property

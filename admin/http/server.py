@@ -31,9 +31,9 @@ import trio.abc
 
 from admin.http.exchange import Deadlines, Exchange, SlowPeerError
 from admin.http.first_look import FirstLook
-from admin.http.parsing import Head, RefusedError
+from admin.http.parsing import Head, RequestRefusedError
 from admin.http.peer import Peer, peer_of, speaks_tcp
-from admin.http.places import Places
+from admin.http.places import ConnectionPlaces
 from admin.http.routing import Answer
 from admin.http.tls import HandshakeError, Handshakes
 from common import log
@@ -49,12 +49,12 @@ GONE: Final = frozenset(  # a client that went before it was accepted, or its ne
 MAX_ACCEPTS: Final = 8  # before the event loop's other work; some 0.1 ms each with what follows at once; a guess
 BUSY: Final = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
 
-ReceiveBody: TypeAlias = Callable[[int], Awaitable[bytes]]  # (most bytes) -> the whole body; raises RefusedError
-Respond: TypeAlias = Callable[[Head | RefusedError, ReceiveBody, Peer], Awaitable[Answer]]  # (head or what was wrong, body, peer)
+ReceiveBody: TypeAlias = Callable[[int], Awaitable[bytes]]  # (most bytes) -> the whole body; raises RequestRefusedError
+Respond: TypeAlias = Callable[[Head | RequestRefusedError, ReceiveBody, Peer], Awaitable[Answer]]  # (head or what was wrong, body, peer)
 
 
 @dataclass(slots=True)
-class Counts:
+class ConnectionCounts:
     """Connections since the start."""
 
     opened: int = 0
@@ -81,10 +81,10 @@ class Server:
         self.deadlines = deadlines or Deadlines()
         self.most = most
         self.tls: Handshakes | None = None  # of new connections over TCP; a reload may put one here
-        self.places: Places[Exchange] = Places(most, arriving)
+        self.places: ConnectionPlaces[Exchange] = ConnectionPlaces(most, arriving)
         self.open = self.places.held
         self.live: set[Exchange] = set()  # with bodies without an end; they take no other's place, and bound their own number
-        self.counts = Counts()
+        self.counts = ConnectionCounts()
         self.draining = False
 
     async def serve(self, listeners: Sequence[trio.abc.Listener[trio.abc.Stream]], grace: float) -> None:

@@ -14,7 +14,7 @@ from admin.views.topic_limits import LimitsByTopic, with_limits
 from common.views.snapshot import LiveChangesView, LiveChangeView, QuotasView
 
 if TYPE_CHECKING:
-    from admin.ports import Gateway
+    from admin.ports import OperatedGateway
     from admin.store.store import Store
     from common.views.snapshot import SnapshotView
     from limiter.rules.rule_set import RuleSet
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 MOST_CHANGES: Final = 50  # live changes; shown in a snapshot (guess)
 
 
-class Glance:
+class AdminGlance:
     """The admin's part of the snapshots."""
 
-    def __init__(self, gateway: Gateway, store: Store) -> None:
+    def __init__(self, gateway: OperatedGateway, store: Store) -> None:
         self._gateway = gateway
         self._store = store
         self._revision = -1
@@ -43,7 +43,7 @@ class Glance:
         return replace(snapshot, topics=topics, live_changes=self._changes, quotas=quotas_in_force(self._store))
 
     def __repr__(self) -> str:
-        return f"<Glance of revision {self._revision}>"
+        return f"<AdminGlance of revision {self._revision}>"
 
 
 def summary(store: Store) -> LiveChangesView:

@@ -35,7 +35,7 @@ CHANGES_PER_SLICE: Final = 10  # live changes whose limits are looked up between
 DESCRIBED_PER_SLICE: Final = 10  # limits described between two turns of the event loop: 0.2 ms
 
 
-class Entry(NamedTuple):
+class LimitEntry(NamedTuple):
     """A limit of the list. `state` None: it is changed live, and no message has used it yet; only then it has a `path`."""
 
     protocol: str
@@ -54,7 +54,7 @@ class Entry(NamedTuple):
         return (state.protocol, state.thing, state.operation) if state is not None and state.per == "topic" else None
 
 
-async def find_entries(context: Context, take: Callable[[list[Entry]], None]) -> None:
+async def find_entries(context: Context, take: Callable[[list[LimitEntry]], None]) -> None:
     """Call `take` with every limit that the request asks for, in slices: of a hundred thousand limits no more is made at once."""
     request = context.request
     protocol, searching = request.query.get("protocol"), bool(request.query.get("q"))
@@ -65,31 +65,31 @@ async def find_entries(context: Context, take: Callable[[list[Entry]], None]) ->
     used: set[tuple[str, str, str]] = set()  # the same, of levels
     wanted_levels = {(key.operation, key.per, key.thing) for key in levels}
 
-    def wanted(entries: Iterable[Entry]) -> list[Entry]:
+    def wanted(entries: Iterable[LimitEntry]) -> list[LimitEntry]:
         return [
             entry
             for entry in entries
             if protocol in (None, entry.protocol) and (not searching or matches(request, entry.effective.thing, entry.effective.rule.name))
         ]
 
-    def of_state(state: LimitState) -> Entry:
+    def of_state(state: LimitState) -> LimitEntry:
         if state.name in keys:
             in_use.add(state.name)
         place = (state.operation, state.per, state.effective.thing)
         if place in wanted_levels:
             used.add(place)
-        return Entry(state.protocol, state.operation, state.effective, state, "")
+        return LimitEntry(state.protocol, state.operation, state.effective, state, "")
 
-    def of_key(name: TopicName, target: str) -> Iterator[Entry]:
+    def of_key(name: TopicName, target: str) -> Iterator[LimitEntry]:
         for effective in rules.effective(name):
             if effective.per == "topic":
                 used.add(("produce", effective.per, effective.thing))
-                yield Entry(name.protocol, "produce", effective, None, f"/v1/{target}")
+                yield LimitEntry(name.protocol, "produce", effective, None, f"/v1/{target}")
 
-    def of_level(key: LevelKey, target: str) -> Iterator[Entry]:
+    def of_level(key: LevelKey, target: str) -> Iterator[LimitEntry]:
         its_protocol = key.protocol or protocol_of_level(key.per) or ""
         for effective in holding(rules, key):
-            yield Entry(its_protocol, key.operation, effective, None, f"/v1/{target}")
+            yield LimitEntry(its_protocol, key.operation, effective, None, f"/v1/{target}")
 
     async for states in context.states_in_slices():
         take(wanted(map(of_state, states)))
@@ -104,7 +104,7 @@ async def rates_of(context: Context, wanted: Collection[TopicPlace]) -> dict[Top
     return {item.key(): item for item in await context.gateway.topics(wanted)}
 
 
-async def described(context: Context, entries: list[Entry]) -> list[LimitInUse]:
+async def described(context: Context, entries: list[LimitEntry]) -> list[LimitInUse]:
     """The entries in full, in slices."""
     rates = await rates_of(context, {place for entry in entries if (place := entry.place()) is not None})
     found: list[LimitInUse] = []
@@ -117,7 +117,7 @@ async def described(context: Context, entries: list[Entry]) -> list[LimitInUse]:
     return found
 
 
-def _described(context: Context, entry: Entry, rates: TopicView | None) -> LimitInUse:
+def _described(context: Context, entry: LimitEntry, rates: TopicView | None) -> LimitInUse:
     if entry.state is not None:
         return in_use(entry.state, usage_of(entry.state, rates, context.seconds_at))
     level = level_of(entry.effective, operation=entry.operation)
@@ -126,20 +126,20 @@ def _described(context: Context, entry: Entry, rates: TopicView | None) -> Limit
 
 # ---- the order --------------------------------------------------------------------------------------------------------
 
-Number = Callable[[Entry, "LimitState"], float]  # of a limit in use; what comes first is smallest
+Number = Callable[[LimitEntry, "LimitState"], float]  # of a limit in use; what comes first is smallest
 
 
-def _fill(entry: Entry, state: LimitState) -> float:
+def _fill(entry: LimitEntry, state: LimitState) -> float:
     del entry
     return round(state.fill, 4)
 
 
-def _wait(entry: Entry, state: LimitState) -> float:
+def _wait(entry: LimitEntry, state: LimitState) -> float:
     del entry
     return -float(state.wait_ns)
 
 
-def _last_refused(entry: Entry, state: LimitState) -> float:
+def _last_refused(entry: LimitEntry, state: LimitState) -> float:
     """By the monotonic clock: the time of day of one moment differs a little from request to request, and cursors would not fit."""
     del entry
     return -float(state.last_refused_at) if state.last_refused_at is not None else 1.0
@@ -150,7 +150,7 @@ OF_TOPICS: Final = {"rate": "received_per_second", "refused": "refused_per_secon
 SORTS: Final = ("name", "used", "refused", "rate", "wait", "fill", "last_refused")
 
 
-async def sort_key(context: Context, sort: str) -> Callable[[Entry], SortKey]:
+async def sort_key(context: Context, sort: str) -> Callable[[LimitEntry], SortKey]:
     """The key of `sort`: the largest first (of `fill` the emptiest), limits not in use last, and then by name."""
     if sort == "name":
         return lambda entry: (0.0, entry.name())
@@ -162,7 +162,7 @@ async def sort_key(context: Context, sort: str) -> Callable[[Entry], SortKey]:
         number = _by_rate(await context.gateway.topic_numbers(OF_TOPICS[sort]), refusing=sort == "refused")
     last = 2.0
 
-    def key(entry: Entry) -> SortKey:
+    def key(entry: LimitEntry) -> SortKey:
         return last if entry.state is None else number(entry, entry.state), entry.name()
 
     return key
@@ -171,7 +171,7 @@ async def sort_key(context: Context, sort: str) -> Callable[[Entry], SortKey]:
 def _by_rate(rates: dict[TopicPlace, float], *, refusing: bool) -> Number:
     """By the topic's rate. What is no topic's has none: by refusals it comes after those and before the others while it refuses."""
 
-    def number(entry: Entry, state: LimitState) -> float:
+    def number(entry: LimitEntry, state: LimitState) -> float:
         place = entry.place()
         rate = None if place is None else rates.get(place, 0.0)
         if rate is None and refusing and state.breaker == "open":
@@ -187,7 +187,7 @@ async def _by_use(context: Context) -> Number:
     messages = await context.gateway.topic_numbers("forwarded_per_second")
     sizes = await context.gateway.topic_numbers("bytes_per_second")
 
-    def number(entry: Entry, state: LimitState) -> float:
+    def number(entry: LimitEntry, state: LimitState) -> float:
         place = entry.place()
         if place not in moves:
             return 0.0

@@ -18,7 +18,7 @@ from limiter.rules.subject import Subject
 from limiter.topics import parse_topic
 
 if TYPE_CHECKING:
-    from admin.ports import Gateway, TopicPlace
+    from admin.ports import OperatedGateway, TopicPlace
     from admin.store.store import Store
     from limiter.rules.rule_set import Effective, RuleSet
 
@@ -59,7 +59,7 @@ class LimitsByTopic:
         return f"<LimitsByTopic {len(self._known)}>"
 
 
-async def used_shares(limits: LimitsByTopic, gateway: Gateway, places: list[TopicPlace], now: int) -> dict[TopicPlace, float]:
+async def used_shares(limits: LimitsByTopic, gateway: OperatedGateway, places: list[TopicPlace], now: int) -> dict[TopicPlace, float]:
     """`used` of the topics of which it is more than 0, for a tenth of what describing them costs."""
     messages = await gateway.topic_numbers("forwarded_per_second", places)
     sizes = await gateway.topic_numbers("bytes_per_second", places)
@@ -76,7 +76,7 @@ async def used_shares(limits: LimitsByTopic, gateway: Gateway, places: list[Topi
     return found
 
 
-async def next_waits(limits: LimitsByTopic, gateway: Gateway, places: list[TopicPlace], now: int) -> dict[TopicPlace, float]:
+async def next_waits(limits: LimitsByTopic, gateway: OperatedGateway, places: list[TopicPlace], now: int) -> dict[TopicPlace, float]:
     """Seconds that a message would wait that comes now, of topics where none waits before it, and where it is more than 0."""
     found: dict[TopicPlace, float] = {}
     started = trio.current_time()
@@ -90,7 +90,7 @@ async def next_waits(limits: LimitsByTopic, gateway: Gateway, places: list[Topic
     return found
 
 
-async def with_limits(limits: LimitsByTopic, gateway: Gateway, items: list[TopicView], now: int) -> list[TopicView]:
+async def with_limits(limits: LimitsByTopic, gateway: OperatedGateway, items: list[TopicView], now: int) -> list[TopicView]:
     """The items with `limit` (None: none), `used` (0 to 1, None: no rate to compare with) and `wait_ms` (None: not used yet) and `account`.
 
     `now`: monotonic ns.

@@ -23,13 +23,13 @@ import numpy as np
 import pyarrow as pa
 
 from limiter.quota_snapshot import dumped
-from spark_jobs.compute import Job, quotas_after
+from spark_jobs.compute import NightInputs, quotas_after
 from spark_jobs.days import Day
 from spark_jobs.parameters import Parameters
 from spark_jobs.schemas import OUTCOMES as OUTCOMES_SCHEMA
 from spark_jobs.schemas import TOPICS as TOPICS_SCHEMA
 from spark_jobs.state.manifest import Manifest
-from spark_jobs.state.state import State
+from spark_jobs.state.state import DayStates
 from spark_jobs.state.tables import write_arrow
 from spark_jobs.state.topic_day import TopicSeconds, rows
 from spark_jobs.storage.local import LocalStorage
@@ -65,7 +65,7 @@ def copied(template: pa.Table, topics: int) -> pa.Table:
     return found.set_column(found.schema.get_field_index("topic"), "topic", pa.array(names)).slice(0, 2 * topics)
 
 
-def write_state(state: State, topics: int, days: int, last: str) -> None:
+def write_state(state: DayStates, topics: int, days: int, last: str) -> None:
     """States of `days` days up to `last`, without outcomes."""
     dates = [Day(last).before(ago) for ago in reversed(range(days))]
     kinds = [template_day(day, seed) for seed, day in enumerate(dates[:7])]
@@ -85,14 +85,14 @@ def write_state(state: State, topics: int, days: int, last: str) -> None:
         state.publish(manifest)
 
 
-def job_of(state: State, date: str) -> Job:
-    return Job(state.root, state.storage, state, date, Parameters(), None, "2026-11-21T01:00:00Z", "bench")
+def job_of(state: DayStates, date: str) -> NightInputs:
+    return NightInputs(state.root, state.storage, state, date, Parameters(), None, "2026-11-21T01:00:00Z", "bench")
 
 
-def with_outcomes(state: State, topics: int) -> None:
+def with_outcomes(state: DayStates, topics: int) -> None:
     """Give each day but the last the outcomes that a night would have left there: those of the last day, by another date."""
     dates = state.dates()
-    small = State(state.root.child("small"), state.storage)
+    small = DayStates(state.root.child("small"), state.storage)
     write_state(small, TEMPLATES, 10, last=dates[-1])
     manifest = small.manifest(dates[-1])
     assert manifest is not None
@@ -109,7 +109,7 @@ def with_outcomes(state: State, topics: int) -> None:
         state.publish(replace(day, fleet=night.fleet))
 
 
-def measured(state: State) -> None:
+def measured(state: DayStates) -> None:
     date = state.dates()[-1]
     manifest = state.manifest(date)
     assert manifest is not None
@@ -137,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="sluice-bench-", dir="/var/tmp") as folder:
         place = options.state or Path(folder)
-        state = State(Location.of("state", place), LocalStorage())
+        state = DayStates(Location.of("state", place), LocalStorage())
         if not state.dates():
             write_state(state, options.topics, options.days, LAST)
             with_outcomes(state, options.topics)

@@ -21,7 +21,7 @@ from common.log_files import durable, manifest
 from common.log_files.columns import NewerLineError, parse
 from common.log_files.compression import DamagedFileError, chunks
 from common.log_files.keeper import tidy
-from common.log_files.manifest import Entry, Manifest, sha256_of
+from common.log_files.manifest import HourManifest, ManifestEntry, sha256_of
 from common.log_files.marks import Shipments
 from common.log_files.names import HOUR_S, OPEN, PARQUET, LogFile, look, one_of_each
 from common.log_files.retention import CORRUPT
@@ -32,7 +32,7 @@ SCRATCH: Final = ".compacting"  # at the log's root; holds sorted runs
 LOCK_WAIT_S: Final = 60.0  # seconds; for a keeper to end its round (a guess)
 
 
-class Done(NamedTuple):
+class CompactedHour(NamedTuple):
     """What became of one gateway's hour."""
 
     gateway: str
@@ -49,7 +49,7 @@ class FaultyHourError(Exception):
     """An hour that is left as it is; the message has the way out."""
 
 
-def compact(directory: Path, now: float, settle_s: float) -> Iterator[Done]:
+def compact(directory: Path, now: float, settle_s: float) -> Iterator[CompactedHour]:
     """Every hour that was over `settle_s` ago and has something to compact, oldest first. Raises OSError, durable.BusyError."""
     hours = sorted({(file.hour, file.gateway) for file in look(directory).files if file.form != PARQUET})
     for hour, gateway in hours:
@@ -60,12 +60,12 @@ def compact(directory: Path, now: float, settle_s: float) -> Iterator[Done]:
             try:
                 done = _compact_hour(directory, hour, gateway)
             except (FaultyHourError, DamagedFileError, NewerLineError, ValueError) as error:
-                done = Done(gateway, hour, fault=str(error))
+                done = CompactedHour(gateway, hour, fault=str(error))
         if done is not None:
             yield done
 
 
-def _compact_hour(directory: Path, hour: int, gateway: str) -> Done | None:
+def _compact_hour(directory: Path, hour: int, gateway: str) -> CompactedHour | None:
     """None: there is nothing to do (any more)."""
     files = [file for file in look(directory).files if (file.hour, file.gateway) == (hour, gateway)]
     known = manifest.local(directory, gateway, hour)
@@ -81,10 +81,10 @@ def _compact_hour(directory: Path, hour: int, gateway: str) -> Done | None:
     known.add(entry)
     durable.write(directory / known.name, known.text())
     _remove(directory, sources, files)
-    return Done(gateway, hour, len(sources), entry.lines or 0, entry.corrupt, sum(file.size for file in sources), entry.size)
+    return CompactedHour(gateway, hour, len(sources), entry.lines or 0, entry.corrupt, sum(file.size for file in sources), entry.size)
 
 
-def _remove_compacted(directory: Path, files: list[LogFile], known: Manifest) -> list[LogFile]:
+def _remove_compacted(directory: Path, files: list[LogFile], known: HourManifest) -> list[LogFile]:
     """Remove what a compacted file stands for, and give back the others. Raises FaultyHourError where that file is not what was written."""
     there = {file.name: file for file in files}
     gone: list[LogFile] = []
@@ -101,14 +101,14 @@ def _remove_compacted(directory: Path, files: list[LogFile], known: Manifest) ->
     return [file for file in files if file not in gone]
 
 
-def _fits(file: LogFile, known: Manifest) -> None:
+def _fits(file: LogFile, known: HourManifest) -> None:
     """A file that was shipped here has to be what was shipped."""
     entry = known.files.get(file.name)
     if entry is not None and (entry.size != file.size or entry.sha256 != sha256_of(file.path)):
         raise FaultyHourError(f"{file.name} is not what {known.name} says; ship the hour again, or remove that manifest")
 
 
-def _write(directory: Path, sources: list[LogFile]) -> Entry:
+def _write(directory: Path, sources: list[LogFile]) -> ManifestEntry:
     """The lines of `sources` as one Parquet file, in place."""
     first = sources[0]
     target = first.path.with_name(f"{first.stem}.{PARQUET}")
@@ -142,7 +142,7 @@ def _write(directory: Path, sources: list[LogFile]) -> Entry:
         raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    return Entry(made.name, size, digest, sorter.rows, corrupt, names)
+    return ManifestEntry(made.name, size, digest, sorter.rows, corrupt, names)
 
 
 def _keep_corrupt(directory: Path, written: Path, first: LogFile) -> None:

@@ -66,7 +66,7 @@ class Order:
         return Keep(self.keep_s, self.keep_size, self.keep_until)
 
 
-class Pace:
+class WorkPace:
     """Rests after each chunk of work."""
 
     def __init__(self, rest: float = REST) -> None:
@@ -78,7 +78,7 @@ class Pace:
         self._began = time.monotonic()
 
 
-def keep_files(order: Order, now: float, pace: Pace) -> Report:
+def keep_files(order: Order, now: float, pace: WorkPace) -> Report:
     """One round. A fault of one file is told, and the others have their turn. Raises OSError where the directory cannot be read."""
     report = Report()
     directory = Path(order.directory)
@@ -119,7 +119,7 @@ def close_stale(files: list[LogFile], now: float, report: Report) -> None:
                 report.faults.append(f"cannot close {file.path}: {error.strerror}; it stays open")
 
 
-def compress_all(files: list[LogFile], codec: str, now: float, pace: Pace, report: Report) -> None:
+def compress_all(files: list[LogFile], codec: str, now: float, pace: WorkPace, report: Report) -> None:
     for file in files:
         if file.form == PLAIN and file.hour + HOUR_S + SETTLE_S < now:
             try:
@@ -180,7 +180,7 @@ def main(words: list[str]) -> int:
     be_quiet()
     order = Order(**json.loads(words[0]))
     try:
-        report = keep_files(order, time.time(), Pace())
+        report = keep_files(order, time.time(), WorkPace())
     except OSError as error:
         report = Report(faults=[f"{error}; let this user read and write {order.directory}"])
     print(json.dumps(asdict(report)))

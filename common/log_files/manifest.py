@@ -19,7 +19,7 @@ VERSION: Final = 1
 
 
 @dataclass(frozen=True)
-class Entry:
+class ManifestEntry:
     """One file. `sources` are the names, without `.gz` or `.zst`, of the files that a compacted one stands for."""
 
     name: str  # under the log's directory
@@ -35,19 +35,19 @@ class Entry:
 
 
 @dataclass
-class Manifest:
+class HourManifest:
     """Of one gateway and hour."""
 
     gateway: str  # as in the files' names
     hour: int  # epoch seconds
-    files: dict[str, Entry] = field(default_factory=dict)  # by name
+    files: dict[str, ManifestEntry] = field(default_factory=dict)  # by name
 
     @property
     def name(self) -> str:
         """Under the log's directory."""
         return f"{MANIFEST}/{self.gateway}/{folder_of(self.hour)}.json"
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: ManifestEntry) -> None:
         """`entry`, in the place of what holds the same lines in another form."""
         gone = {source.removesuffix(".jsonl") for source in entry.sources} | {entry.stem}
         self.files = {name: known for name, known in self.files.items() if known.stem not in gone}
@@ -59,19 +59,19 @@ class Manifest:
         made = {"v": VERSION, "gateway": self.gateway, "hour": hour_text(self.hour), "files": files}
         return (json.dumps(made, sort_keys=True, separators=(",", ":")) + "\n").encode()
 
-    def sources(self) -> dict[str, Entry]:
+    def sources(self) -> dict[str, ManifestEntry]:
         """By the names of the files that compacted ones stand for."""
         return {source: entry for entry in self.files.values() for source in entry.sources}
 
 
-def read(data: bytes, gateway: str, hour: int) -> Manifest:
+def read(data: bytes, gateway: str, hour: int) -> HourManifest:
     """A manifest as it was written. Raises ValueError, with the way out."""
     way_out = "remove it, and ship or compact the hour again"
     try:
         found: dict[str, Any] = json.loads(data)
         version = found["v"]
         entries = [
-            Entry(
+            ManifestEntry(
                 str(each["name"]), int(each["size"]), str(each["sha256"]), each.get("lines"), int(each.get("corrupt", 0)),
                 tuple(map(str, each.get("sources", ()))),
             )
@@ -81,12 +81,12 @@ def read(data: bytes, gateway: str, hour: int) -> Manifest:
         raise ValueError(f"not a manifest of the access log ({error!r}); {way_out}") from None
     if version != VERSION:
         raise ValueError(f"a manifest of version {version}, and this sluice reads {VERSION}; {way_out}")
-    return Manifest(gateway, hour, {entry.name: entry for entry in entries})
+    return HourManifest(gateway, hour, {entry.name: entry for entry in entries})
 
 
-def local(directory: Path, gateway: str, hour: int) -> Manifest:
+def local(directory: Path, gateway: str, hour: int) -> HourManifest:
     """The manifest beside a local log; an empty one where there is none. Raises OSError, ValueError with the path."""
-    made = Manifest(gateway, hour)
+    made = HourManifest(gateway, hour)
     path = directory / made.name
     try:
         return read(path.read_bytes(), gateway, hour)

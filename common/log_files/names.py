@@ -49,7 +49,7 @@ class LogFile(NamedTuple):
         return f"{self.folder}/{self.path.name}"
 
 
-class Found(NamedTuple):
+class FoundFiles(NamedTuple):
     """The files of a directory, oldest hour first, and what lies among them that is none."""
 
     files: list[LogFile]
@@ -71,7 +71,7 @@ def hour_text(hour: int) -> str:
     return f"{datetime.fromtimestamp(hour, UTC):%Y-%m-%dT%H}"
 
 
-def look(directory: Path) -> Found:
+def look(directory: Path) -> FoundFiles:
     """The files there are now. A file that is renamed meanwhile is found under one of its names, or the next time. Raises OSError."""
     files: list[LogFile] = []
     foreign: list[Path] = []
@@ -93,7 +93,7 @@ def look(directory: Path) -> Found:
                 except FileNotFoundError:
                     continue
                 files.append(LogFile(Path(entry.path), start, matched["gateway"], matched["form"], stat.st_size, stat.st_mtime))
-    return Found(files, foreign)
+    return FoundFiles(files, foreign)
 
 
 def _folders(parent: Path, pattern: re.Pattern[str]) -> Iterator[Path]:

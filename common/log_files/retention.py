@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from common.log_files import durable
-from common.log_files.manifest import MANIFEST, Manifest
+from common.log_files.manifest import MANIFEST, HourManifest
 from common.log_files.marks import Counted, Shipments
 from common.log_files.names import HOUR_S, OPEN, LogFile, folder_of
 
@@ -29,7 +29,7 @@ class Keep(NamedTuple):
     until: str  # AUTO, `shipped`, `counted` or `age`
 
 
-class Choice(NamedTuple):
+class RetentionChoice(NamedTuple):
     """What becomes of the files."""
 
     delete: list[LogFile]
@@ -37,7 +37,7 @@ class Choice(NamedTuple):
     waits_for: str  # `shipped`, `counted` or `age`: what `keep_until` means here
 
 
-def choose(files: list[LogFile], keep: Keep, now: float, shipments: Shipments, counted: Counted) -> Choice:
+def choose(files: list[LogFile], keep: Keep, now: float, shipments: Shipments, counted: Counted) -> RetentionChoice:
     """`files` as `names.look` finds them. Whole hours of a gateway, oldest first; never the hour that is not over, nor an open file."""
     until = keep.until
     if until == AUTO:
@@ -53,7 +53,7 @@ def choose(files: list[LogFile], keep: Keep, now: float, shipments: Shipments, c
         total -= sum(file.size for file in closed)
         free = until == "age" or (all(map(shipments.has, closed)) if until == "shipped" else counted.covers(hour))
         (delete if free else held).extend(closed)
-    return Choice(delete, held, until)
+    return RetentionChoice(delete, held, until)
 
 
 def _hour_of_gateway(file: LogFile) -> tuple[int, str]:
@@ -68,7 +68,7 @@ def carry_out(directory: Path, delete: list[LogFile], shipments: Shipments) -> N
     """
     whole = {_hour_of_gateway(file) for file in delete}
     for hour, gateway in whole:
-        durable.remove(directory / Manifest(gateway, hour).name)
+        durable.remove(directory / HourManifest(gateway, hour).name)
     for file in delete:
         durable.remove(file.path)
         shipments.forget(file)

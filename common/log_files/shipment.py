@@ -16,7 +16,7 @@ from common.log_files import durable, manifest
 from common.log_files.compression import DamagedFileError, chunks
 from common.log_files.folder import Folder
 from common.log_files.keeper import Report, close_stale, tidy
-from common.log_files.manifest import Entry, Manifest, sha256_of
+from common.log_files.manifest import HourManifest, ManifestEntry, sha256_of
 from common.log_files.marks import Shipments
 from common.log_files.names import HOUR_S, OPEN, PARQUET, LogFile, look, one_of_each
 from common.log_files.retention import CORRUPT
@@ -67,7 +67,7 @@ def _ship_hour(directory: Path, target: Target, marks: Shipments, hour: int, gat
     due = [file for file in one_of_each(files) if not marks.has(file) and not (file.form != PARQUET and f"{file.stem}.jsonl" in stands_for)]
     if not due:
         return None
-    whole = Manifest(gateway, hour)
+    whole = HourManifest(gateway, hour)
     known = target.get(whole.name)
     if known is not None:
         try:
@@ -99,7 +99,7 @@ def _put(target: Target, name: str, path: Path, size: int, sha256: str) -> bool:
     return True
 
 
-def _entry(file: LogFile, here: Manifest) -> Entry:
+def _entry(file: LogFile, here: HourManifest) -> ManifestEntry:
     """What the manifest says of a file. Raises DamagedFileError, for what is torn must not be called whole; ValueError."""
     digest = sha256_of(file.path)
     known = here.files.get(file.name)
@@ -108,10 +108,10 @@ def _entry(file: LogFile, here: Manifest) -> Entry:
             raise ValueError(f"{file.path} is not what {here.name} says; restore it, or remove that manifest")
         return known
     if file.form == PARQUET:
-        return Entry(file.name, file.size, digest)
+        return ManifestEntry(file.name, file.size, digest)
     lines = 0
     last = b"\n"
     for data in chunks(file.path, file.form):
         lines += data.count(b"\n")
         last = data[-1:]
-    return Entry(file.name, file.size, digest, lines + (last != b"\n"))
+    return ManifestEntry(file.name, file.size, digest, lines + (last != b"\n"))

@@ -26,7 +26,7 @@ TOKEN: Final = "SLUICE_WEBHDFS_TOKEN"  # noqa: S105  -- the variable's name
 CHUNK: Final = 1 << 20  # bytes
 
 
-class Body(NamedTuple):
+class SentBody(NamedTuple):
     """What is sent."""
 
     data: IO[bytes] | bytes
@@ -76,7 +76,7 @@ class WebHdfs:
     def _write(self, name: str, body: IO[bytes] | bytes, size: int) -> None:
         folder, _, last = name.rpartition("/")
         aside = f"{folder}/_{last}.tmp"
-        with self._ask("PUT", aside, "CREATE", {"overwrite": "true"}, body=Body(body, size)):
+        with self._ask("PUT", aside, "CREATE", {"overwrite": "true"}, body=SentBody(body, size)):
             pass
         found = self._json("GET", aside, "GETFILESTATUS") or {}
         if found.get("FileStatus", {}).get("length") != size:
@@ -112,7 +112,7 @@ class WebHdfs:
         operation: str,
         words: Mapping[str, str] | None = None,
         *,
-        body: Body | None = None,
+        body: SentBody | None = None,
         absent: bool = False,
         size: int = 0,
     ) -> Iterator[http.client.HTTPResponse]:
@@ -135,7 +135,7 @@ class WebHdfs:
             yield answer
 
     @contextmanager
-    def _exchange(self, method: str, url: str, body: Body | None, size: int) -> Iterator[http.client.HTTPResponse]:
+    def _exchange(self, method: str, url: str, body: SentBody | None, size: int) -> Iterator[http.client.HTTPResponse]:
         where = urlsplit(url)
         moved = size + (0 if body is None else body.size)
         allowance = Allowance(TIMEOUT_S + moved / SLOWEST, MAX_ANSWER_BYTES + size)

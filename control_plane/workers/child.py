@@ -31,19 +31,19 @@ from gateway.workers.wire import (
     Begin,
     BucketAnnounced,
     BucketsForgotten,
+    ChangeDone,
     Describe,
     Described,
-    Done,
     FaultyFrameError,
     Grants,
     LimitRequested,
     NewRaise,
     NewRules,
     Outbox,
-    Ready,
     StateQuery,
     StateReport,
     Up,
+    WorkerReady,
     listen,
 )  # fmt: skip
 from limiter.buckets.leased_bucket_ref import LeasedBucketRef
@@ -297,9 +297,9 @@ class Child(TopicList):
                     self._candidate_counters.pop(bucket, None)
             case Up():
                 self.up.set()
-            case Ready():
+            case WorkerReady():
                 self.ready.set()
-            case Done(number, fault):
+            case ChangeDone(number, fault):
                 if fault:
                     self.faults.append(fault)
                 self._answered(number)

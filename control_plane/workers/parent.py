@@ -92,7 +92,7 @@ GATHERED: Final = (*LASTING, "events", "series")
 
 
 class Parent(ControlPlane):
-    """A running gateway of several processes (`ControlPlane`). Implements `admin.ports.Gateway`."""
+    """A running gateway of several processes (`ControlPlane`). Implements `admin.ports.OperatedGateway`."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """The lines of one second of the access log, as text (`docs/design/contract.md` 6).
 
 On the event loop a second is two lists, of keys and of what happened to each (`RunningSecond`). All else is done on the writer's thread:
-several keys of one line are added up (`Line`), and lines made. The naive way, `json.dumps` of a dictionary for each line, takes 15 µs a
+several keys of one line are added up (`LogLine`), and lines made. The naive way, `json.dumps` of a dictionary for each line, takes 15 µs a
 line; here only strings go through the encoder, and what most lines have in common is fixed text.
 
 All of a second at once would still keep the event loop from the interpreter for its length, each time it asks for it (compiled code never
@@ -68,7 +68,7 @@ class RunningSecond:
         return f"<RunningSecond of {len(self.keys)}>"
 
 
-class Line:
+class LogLine:
     """All that happened under one LineKey."""
 
     __slots__ = (
@@ -125,7 +125,7 @@ class Line:
         return f'"messages":{self.messages},"bytes":{self.bytes},{rest},"max_100ms_messages":{self.max_100ms()}'
 
     def __repr__(self) -> str:
-        return f"<Line {self.key.text} messages={self.messages}>"
+        return f"<LogLine {self.key.text} messages={self.messages}>"
 
 
 class Second:
@@ -139,7 +139,7 @@ class Second:
         self.gathering = gathering
         self.lost_before = lost_before  # lines lost between the second before and this one
         self.dropped = gathering.unnamed  # lines of this second that there was no room for; all of a topic, or none
-        self._lines: list[Line] | None = None
+        self._lines: list[LogLine] | None = None
 
     @property
     def lines(self) -> int:
@@ -156,18 +156,18 @@ class Second:
         """How many numbers (`seq`) it takes: those of its lines, and of what was dropped."""
         return self.lines + self.dropped
 
-    def add_up(self, rest: Callable[[float], None], known: KnownNames | None = None) -> list[Line]:
+    def add_up(self, rest: Callable[[float], None], known: KnownNames | None = None) -> list[LogLine]:
         """Its lines, added up the first time; `rest` is called in between. `known` is told of each."""
         lines = self._lines
         if lines is None:
             lines = self._lines = self._add_up(rest, known)
         return lines
 
-    def _add_up(self, rest: Callable[[float], None], known: KnownNames | None) -> list[Line]:
+    def _add_up(self, rest: Callable[[float], None], known: KnownNames | None) -> list[LogLine]:
         keys = self.gathering.keys
         tallies = self.gathering.tallies
-        lines: list[Line] = []
-        lines_by_key: dict[LineKey, Line] = {}
+        lines: list[LogLine] = []
+        lines_by_key: dict[LineKey, LogLine] = {}
         for at in range(len(keys)):
             if at and at % SLICE_LINES == 0:
                 rest(REST_S)
@@ -176,7 +176,7 @@ class Second:
             line_key = (origin.protocol, key.text, origin.client, origin.user, key.group, key.operation)
             line = lines_by_key.get(line_key)
             if line is None:
-                line = lines_by_key[line_key] = Line(key)
+                line = lines_by_key[line_key] = LogLine(key)
                 lines.append(line)
                 if known is not None:
                     known.see(key, self.ts)
@@ -212,7 +212,7 @@ class QuoteCache:
             found = self._groups[group] = quoted(group.decode(errors="backslashreplace"))
         return found
 
-    def line(self, line: Line, head: str, seq: int, tail: str) -> str:
+    def line(self, line: LogLine, head: str, seq: int, tail: str) -> str:
         key = line.key
         origin = key.origin
         return (

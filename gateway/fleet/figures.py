@@ -44,7 +44,7 @@ class OwnFigures:
         return f"<OwnFigures of {self._name}, {len(self._seconds)} s>"
 
 
-class Told(NamedTuple):
+class FleetFigures(NamedTuple):
     """What the gateways have told."""
 
     members: list[FleetMemberView]  # by name; of the last SEEN_S
@@ -54,7 +54,7 @@ class Told(NamedTuple):
         return {name: round(sum(getattr(each, name) for each in self.members), 3) for name in FIGURES}
 
 
-def believed(answers: Iterable[object], seen_s: float) -> Told:
+def believed(answers: Iterable[object], seen_s: float) -> FleetFigures:
     """What Redis has answered: microseconds since each was told, and the JSON. What is none is left out."""
     members, silent = [], set()
     for answer in answers:
@@ -72,4 +72,4 @@ def believed(answers: Iterable[object], seen_s: float) -> Told:
         elif len(numbers) == len(FIGURES) and all(0 <= value <= MAX_FIGURE for value in numbers.values()):
             members.append(FleetMemberView(name=name, **numbers))
     members.sort(key=lambda each: each.name)
-    return Told(members, sorted(silent - {each.name for each in members}))
+    return FleetFigures(members, sorted(silent - {each.name for each in members}))

@@ -32,7 +32,7 @@ from common import log
 from common.views.status import FleetView
 from config.urls import shown_url
 from gateway.counting.histogram import Histogram
-from gateway.fleet.figures import Told, believed
+from gateway.fleet.figures import FleetFigures, believed
 from gateway.fleet.outages import REASONS, OwnerGoneError
 from gateway.fleet.presence import Belief, Presence
 from gateway.fleet.redis_owner import ASKS_AT_ONCE, Ask, RedisOwner
@@ -85,7 +85,7 @@ class Fleet:
         self.detail = ""
         self.figures = ""  # what this gateway tells the others of its traffic (`figures.py`); set by the loop, once a second
         self.figures_at = 0  # when: monotonic ns
-        self._told: Told | None = None  # what all have told; None: not read, for nobody looks
+        self._told: FleetFigures | None = None  # what all have told; None: not read, for nobody looks
         self._looked_at = -LOOKED_NS  # monotonic ns
         self._tidy_at = 0
         self._judge = judge

@@ -48,7 +48,7 @@ CLOSE_REASON: Final = "the gateway is stopping"
 QUIET_NS: Final = 1_000_000_000  # ns; where answers cannot be counted, a broker silent for so long has answered everything; a guess
 
 
-class Gateway(RunningGateway, Protocol):
+class DrainedGateway(RunningGateway, Protocol):
     """A running gateway, and what a drain ends."""
 
     fill_levels: FillLevelsFile | None  # None: the parent of several workers keeps them
@@ -57,7 +57,7 @@ class Gateway(RunningGateway, Protocol):
     orphaned: bool
 
 
-async def drain(gateway: Gateway, asked: int) -> None:
+async def drain(gateway: DrainedGateway, asked: int) -> None:
     """Let what is in flight go its way, tell the clients, then stop, within `drain.timeout` of `asked` (monotonic ns).
 
     The drain was asked for earlier than now where a broker was being dialled for a client (`Listener._arrive`).
@@ -104,7 +104,7 @@ async def drain(gateway: Gateway, asked: int) -> None:
     log.event(logging.WARNING if lost else logging.INFO, "stopped", after_ms=round((now_ns() - asked) / 1e6), **lost)
 
 
-async def hold(gateway: Gateway, asked: int) -> None:
+async def hold(gateway: DrainedGateway, asked: int) -> None:
     """For `drain.delay`; with `until_clients_leave`, until all clients have left by themselves, or it is time to tell them."""
     settings = gateway.settings.drain
     least = asked + settings.delay_ns
@@ -125,7 +125,7 @@ async def hold(gateway: Gateway, asked: int) -> None:
         await trio.sleep(HELD_ROUND_S)
 
 
-def _clients(gateway: Gateway) -> int:
+def _clients(gateway: DrainedGateway) -> int:
     """Those that are served, and those on their way in."""
     return len(gateway.sweeper.sessions) + sum(listener.arriving for listener in gateway.listening.values())
 
@@ -170,7 +170,7 @@ def close_overdue(session: Session, now: int) -> None:
             finish_graceful_close(session, now)
 
 
-async def release_held(gateway: Gateway) -> None:
+async def release_held(gateway: DrainedGateway) -> None:
     """Let everything held pass: it is judged again within a tenth of a second, and no rule is in force then."""
     conversations = [session.conversation for session in gateway.sweeper.sessions.values()]
     messages = sum(conversation.budget.held_messages for conversation in conversations)
@@ -184,7 +184,7 @@ async def release_held(gateway: Gateway) -> None:
         gateway.judge.replace(RuleSet(()))
 
 
-async def send_closes(gateway: Gateway) -> None:
+async def send_closes(gateway: DrainedGateway) -> None:
     """Send their close to the sessions that are left, and give all clients a moment to close."""
     sessions = gateway.sweeper.sessions
     now = now_ns()

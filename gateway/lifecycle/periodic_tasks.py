@@ -42,7 +42,7 @@ LAG_WATCH_S: Final = 1.0  # seconds, whole ticks; between two looks at the backl
 REMOVAL_RETRY_S: Final = 60.0  # seconds; before another attempt to write down what has expired; it does not hold meanwhile; a guess
 
 
-class Gateway(RunningGateway, Protocol):
+class TickedGateway(RunningGateway, Protocol):
     """A running gateway, and what is brought up to date at each tick or second."""
 
     adaptive_caps: AdaptiveCaps
@@ -67,7 +67,7 @@ class ExpiringChanges(Protocol):
     async def remove_expired(self) -> str: ...
 
 
-async def every_tick(gateway: Gateway) -> None:
+async def every_tick(gateway: TickedGateway) -> None:
     """Deadlines, heartbeats, new names, the memory watermark and the state of the spool's disk."""
     loop = SupervisedLoop("tick")
     while True:
@@ -76,7 +76,7 @@ async def every_tick(gateway: Gateway) -> None:
             tick(gateway)
 
 
-def tick(gateway: Gateway) -> None:
+def tick(gateway: TickedGateway) -> None:
     now = now_ns()
     gateway.judge.origins.now = now  # consumers use names, too, of which no rule may be
     gateway.sweeper.tick(now)
@@ -89,7 +89,7 @@ def tick(gateway: Gateway) -> None:
         gateway.event_loop.wake()
 
 
-async def every_second(gateway: Gateway) -> None:
+async def every_second(gateway: TickedGateway) -> None:
     """The access log's second, the topics' rates, limit events, and brokers that have moved."""
     loop = SupervisedLoop("second", "bookkeeping_failed")
     second = int(time.time())
@@ -104,7 +104,7 @@ async def every_second(gateway: Gateway) -> None:
         second = max(second + 1, current) if current >= second else current  # the wall clock may jump
 
 
-async def close_second(gateway: Gateway, second: int, elapsed_s: float, now: int) -> None:
+async def close_second(gateway: TickedGateway, second: int, elapsed_s: float, now: int) -> None:
     """Messages that pass during this work count for the next second; where their keys are not folded yet, for this one."""
     await run_cooperatively(gateway.accounts.slices(now))
     if gateway.access_log is not None:

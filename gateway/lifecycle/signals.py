@@ -43,7 +43,7 @@ REPORT_S: Final = 3.0  # seconds; for the last lines of the log, before the proc
 GROUP_S: Final = 1.5  # seconds; for workers to say their stacks before they are killed; a guess
 
 
-class Group(Protocol):
+class WorkerGroup(Protocol):
     """The workers of a parent."""
 
     draining: bool  # none is replaced
@@ -58,7 +58,7 @@ class Signals:
     """
 
     def __init__(self, handler: log.QueueHandler, *, starting: bool = False) -> None:
-        self.group: Group | None = None
+        self.group: WorkerGroup | None = None
         self.root: trio.lowlevel.Task | None = None  # whose tasks are shown
         self._handler = handler
         self._asked_at: float | None = None  # when the first stop came; monotonic

@@ -27,12 +27,12 @@ from gateway.telemetry.topic_metrics import topic_lines
 
 if TYPE_CHECKING:
     from gateway.broker_load.lag_watch import LagWatch
-    from gateway.telemetry.ports import Gateway
+    from gateway.telemetry.ports import ObservedGateway
     from limiter.buckets.candidate import CandidateCounts
     from limiter.rules.rule_set import RuleSet
 
 
-def metric_lines(gateway: Gateway) -> Iterator[str]:
+def metric_lines(gateway: ObservedGateway) -> Iterator[str]:
     """What one process has of `/metrics`; the rest is its control plane's.
 
     All values are read before the first line is asked for: while the lines are written, in pieces, traffic goes on.
@@ -84,7 +84,7 @@ def metric_lines(gateway: Gateway) -> Iterator[str]:
     return chain.from_iterable(parts)
 
 
-def memory_lines(gateway: Gateway) -> Iterator[str]:
+def memory_lines(gateway: ObservedGateway) -> Iterator[str]:
     memory = gateway.memory
     return chain(
         single("sluice_buffer_bytes", memory.held),
@@ -103,7 +103,7 @@ def memory_lines(gateway: Gateway) -> Iterator[str]:
     )
 
 
-def remote_admin_samples(gateway: Gateway) -> list[Sample]:
+def remote_admin_samples(gateway: ObservedGateway) -> list[Sample]:
     """By the codes of request and answer; where a listener has remote admin, also those that could occur and did not yet, at 0."""
     permissions = [listener.config.remote_admin for listener in gateway.listening.values()]
     codes = {code for permission in permissions if permission is not None for code in permission.codes}
@@ -111,7 +111,7 @@ def remote_admin_samples(gateway: Gateway) -> list[Sample]:
     return [((str(asked), str(answered)), count) for (asked, answered), count in counts.items()]
 
 
-def connection_lines(gateway: Gateway) -> Iterator[str]:
+def connection_lines(gateway: ObservedGateway) -> Iterator[str]:
     listening = [((x.name, x.protocol), x) for x in gateway.listening.values()]
     closed = [((*labels, cause), count) for labels, x in listening for cause, count in by_cause(x.protocol, x.closed).items()]
     dials = [((x.name, result), count) for _, x in listening for result, count in x.upstreams.dials().items()]
@@ -130,7 +130,7 @@ def connection_lines(gateway: Gateway) -> Iterator[str]:
     })  # fmt: skip
 
 
-def tls_lines(gateway: Gateway) -> Iterator[str]:
+def tls_lines(gateway: ObservedGateway) -> Iterator[str]:
     hops = [
         ((x.name, name), hop)
         for x in gateway.listening.values()
@@ -146,7 +146,7 @@ def tls_lines(gateway: Gateway) -> Iterator[str]:
     })  # fmt: skip
 
 
-def broker_flow_lines(gateway: Gateway, sums: SessionTotals) -> Iterator[str]:
+def broker_flow_lines(gateway: ObservedGateway, sums: SessionTotals) -> Iterator[str]:
     """The brokers' own flow control, by listener: of connections that are over and of those that are open (`sums`)."""
     flows = [((name,), listener.config.flow, sums.flow(name)) for name, listener in gateway.listening.items()]
     confirming = [x for x in gateway.listening.values() if PROTOCOLS[x.protocol].confirms]
@@ -167,7 +167,7 @@ def broker_flow_lines(gateway: Gateway, sums: SessionTotals) -> Iterator[str]:
     )
 
 
-def route_lines(gateway: Gateway) -> Iterator[str]:
+def route_lines(gateway: ObservedGateway) -> Iterator[str]:
     """Name servers' listeners: what became of routes, and the ports of their brokers."""
     brokers = gateway.brokers.items()
     ports = [
@@ -196,7 +196,7 @@ def rate_samples(rules: RuleSet) -> list[Sample]:
     return [((rule.name, dimension, rule.mode), rate) for rule in rules.rules for dimension, rate in rates(rule.limit)]
 
 
-def cap_lines(gateway: Gateway) -> Iterator[str]:
+def cap_lines(gateway: ObservedGateway) -> Iterator[str]:
     """The caps of listeners that are in use: how much of each holds now."""
     now_rates: list[Sample] = []
     tightened: list[Sample] = []
@@ -221,7 +221,7 @@ def backlog_samples(watch: LagWatch) -> Samples:
     }
 
 
-def limiter_lines(gateway: Gateway, sums: SessionTotals) -> Iterator[str]:
+def limiter_lines(gateway: ObservedGateway, sums: SessionTotals) -> Iterator[str]:
     judge, executor = gateway.judge, gateway.executor
     waiting = {"reader": sums.reader_ns, "limiter": sums.limiter_ns}
     judging = {name: listener.config.judging for name, listener in gateway.listening.items()}

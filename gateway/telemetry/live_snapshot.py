@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from common.views.snapshot import OverheadView
     from common.views.topics import TopicView
     from gateway.counting.accounts import Place
-    from gateway.telemetry.ports import Gateway
+    from gateway.telemetry.ports import ObservedGateway
 
 MAX_TOPICS: Final = 200  # topics; in a snapshot; a guess
 SLICE_TOPICS: Final = 200  # topics; summed between two turns of the event loop: 0.2 ms
@@ -43,7 +43,7 @@ class Moving(NamedTuple):
     known: Collection[Place]
 
 
-def moving(gateway: Gateway) -> Generator[None, None, Moving]:
+def moving(gateway: ObservedGateway) -> Generator[None, None, Moving]:
     """Of a gateway's accounts, in slices."""
     accounts = gateway.accounts
     yield from accounts.slices(now_ns())

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gateway.telemetry.topic_limits import TopicLimits
 
 
-class Gateway(RunningGateway, Protocol):
+class ObservedGateway(RunningGateway, Protocol):
     """A running gateway, and what is learnt of its topics and clients."""
 
     client_ranking: ClientRanking

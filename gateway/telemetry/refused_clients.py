@@ -47,7 +47,7 @@ def group_of(key: Key) -> str | None:
     return consumer_group(key.origin.protocol, key.text) or (None if key.group is None else key.group.decode(errors="backslashreplace"))
 
 
-class Client:
+class TopicClient:
     """One client's messages to one topic, counted since the client is listed."""
 
     __slots__ = (
@@ -118,7 +118,7 @@ class Client:
         )
 
     def __repr__(self) -> str:
-        return f"<Client {self.address} refused={self.refused} {self.rate():.0f}/s forwarded={self.forwarded}>"
+        return f"<TopicClient {self.address} refused={self.refused} {self.rate():.0f}/s forwarded={self.forwarded}>"
 
 
 class RefusedGroup:
@@ -139,7 +139,7 @@ class RefusedClients:
     """The clients of every topic with refused messages."""
 
     def __init__(self) -> None:
-        self._topics: OrderedDict[TopicKey, dict[str, Client]] = OrderedDict()  # refused last at the end
+        self._topics: OrderedDict[TopicKey, dict[str, TopicClient]] = OrderedDict()  # refused last at the end
         self.shown_groups: dict[str, RefusedGroup] = {}
         self.refused_of_others = 0  # messages of groups while they were not shown
         self._seconds = 0.0  # all ticks so far
@@ -164,7 +164,7 @@ class RefusedClients:
         if client is None:
             if over == 0 or not _has_room(clients, over):
                 return
-            client = clients[origin.client] = Client(origin.client)
+            client = clients[origin.client] = TopicClient(origin.client)
         client.received += tally.received
         client.forwarded += tally.messages
         client.waiting = max(0, client.waiting + tally.received - tally.messages - refused - tally.abandoned)
@@ -211,7 +211,7 @@ class RefusedClients:
             for client in clients.values():
                 client.tick(seconds)
 
-    def of(self, topic: TopicKey) -> list[Client]:
+    def of(self, topic: TopicKey) -> list[TopicClient]:
         """The listed clients of a topic, the one refused most of late first, then the one of which most waits."""
         clients = self._topics.get(topic, {}).values()
         return sorted(
@@ -223,7 +223,7 @@ class RefusedClients:
         return f"<RefusedClients of {len(self._topics)} topics>"
 
 
-def _has_room(clients: dict[str, Client], over: int) -> bool:
+def _has_room(clients: dict[str, TopicClient], over: int) -> bool:
     """Whether a client with so many messages over the limit belongs into the list. Makes room for it."""
     if len(clients) < MAX_CLIENTS_KEPT:
         return True

@@ -1,4 +1,4 @@
-"""What operators see of the running gateway: the answers behind `admin.ports.Gateway`.
+"""What operators see of the running gateway: the answers behind `admin.ports.OperatedGateway`.
 
 It only reads. It runs on trio's thread between two sweeps, so the numbers of one answer are of one moment. Long lists are told in slices;
 then the numbers of one slice are of one moment.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from common.views.topics import ClientView
     from gateway.counting.accounts import Place, TopicTotals
     from gateway.listeners.listener import Listener
-    from gateway.telemetry.ports import Gateway
+    from gateway.telemetry.ports import ObservedGateway
 
 MAX_CONNECTIONS_PER_SLICE: Final = 20  # connections; described between two turns of the event loop: 0.2 ms (measured 2026-11)
 CROWDED_NS: Final = 60_000_000_000  # ns; so long after a topic found no room it is told
@@ -60,7 +60,7 @@ def identity(name: str, boot: str, began: float) -> dict[str, Any]:
     }
 
 
-def of_process(gateway: Gateway) -> StatusView:
+def of_process(gateway: ObservedGateway) -> StatusView:
     """What `GET /v1/status` has of one process; the rest is its control plane's."""
     log = gateway.access_log
     limit = gateway.memory_limit
@@ -84,7 +84,7 @@ def of_process(gateway: Gateway) -> StatusView:
     )
 
 
-def limiter(gateway: Gateway) -> LimiterView:
+def limiter(gateway: ObservedGateway) -> LimiterView:
     batches: dict[str, int] = {}
     for listener in gateway.listening.values():
         for way, count in asdict(listener.config.judging.describe()).items():
@@ -92,7 +92,7 @@ def limiter(gateway: Gateway) -> LimiterView:
     return LimiterView(threads=gateway.settings.limiter.threads, inline=gateway.executor.inline_mode, batches=batches)
 
 
-def warnings(gateway: Gateway) -> list[str]:
+def warnings(gateway: ObservedGateway) -> list[str]:
     """What operators should look at although traffic is served."""
     found = []
     memory, access_log = gateway.memory, gateway.access_log
@@ -127,7 +127,7 @@ def warnings(gateway: Gateway) -> list[str]:
     return found
 
 
-def listeners(gateway: Gateway) -> list[ListenerView]:
+def listeners(gateway: ObservedGateway) -> list[ListenerView]:
     """`GET /v1/listeners`."""
     now = now_ns()
     return [
@@ -164,7 +164,7 @@ def listeners(gateway: Gateway) -> list[ListenerView]:
     ]
 
 
-def brokers(gateway: Gateway, listener: Listener) -> dict[str, Any]:
+def brokers(gateway: ObservedGateway, listener: Listener) -> dict[str, Any]:
     """For a name server's listener: the ports of its brokers. The brokers' own listeners are named after it."""
     known = gateway.brokers.get(listener.name)
     if known is None:
@@ -205,7 +205,7 @@ def listening(listener: Listener) -> dict[str, object]:
     }
 
 
-def connections(gateway: Gateway, numbers: Sequence[int]) -> Iterator[list[ConnectionView]]:
+def connections(gateway: ObservedGateway, numbers: Sequence[int]) -> Iterator[list[ConnectionView]]:
     """`GET /v1/connections`, in slices. A connection that ends before its slice's turn is left out."""
     sessions = gateway.sweeper.sessions
     for first in range(0, len(numbers), MAX_CONNECTIONS_PER_SLICE):
@@ -214,14 +214,14 @@ def connections(gateway: Gateway, numbers: Sequence[int]) -> Iterator[list[Conne
         yield [description.describe(sessions[number], now) for number in wanted if number in sessions]
 
 
-def topic_places(gateway: Gateway) -> Generator[None, None, list[Place]]:
+def topic_places(gateway: ObservedGateway) -> Generator[None, None, list[Place]]:
     """All topics (`Accounts.places`)."""
     yield
     return gateway.accounts.places()
 
 
-def topic_numbers(gateway: Gateway, name: str, wanted: Collection[Place] | None) -> Generator[None, None, dict[Place, float]]:
-    """One of the numbers of the topics of which it is not 0 (`admin.ports.Gateway.topic_numbers`), in slices."""
+def topic_numbers(gateway: ObservedGateway, name: str, wanted: Collection[Place] | None) -> Generator[None, None, dict[Place, float]]:
+    """One of the numbers of the topics of which it is not 0 (`admin.ports.OperatedGateway.topic_numbers`), in slices."""
     accounts, kind = gateway.accounts, KINDS[name]
     known = accounts.topics
     some = accounts.active_topics() if wanted is None else []
@@ -237,13 +237,13 @@ def topic_numbers(gateway: Gateway, name: str, wanted: Collection[Place] | None)
     return found
 
 
-def clients(gateway: Gateway) -> list[ClientView]:
+def clients(gateway: ObservedGateway) -> list[ClientView]:
     """`GET /v1/clients`: who is refused or held, over all topics."""
     gateway.accounts.fold(now_ns())
     return gateway.client_ranking.describe()
 
 
-def topics(gateway: Gateway, wanted: list[TopicTotals] | None = None) -> Iterator[list[TopicView]]:
+def topics(gateway: ObservedGateway, wanted: list[TopicTotals] | None = None) -> Iterator[list[TopicView]]:
     """`GET /v1/topics`, in slices: all topics, or those `wanted` of the accounts, in their order."""
     gateway.accounts.fold(now_ns())
     known = list(gateway.accounts.topics.values()) if wanted is None else wanted
@@ -252,7 +252,7 @@ def topics(gateway: Gateway, wanted: list[TopicTotals] | None = None) -> Iterato
         yield [topic(gateway, totals, now) for totals in known[first : first + MAX_TOPICS_PER_SLICE]]
 
 
-def topic(gateway: Gateway, totals: TopicTotals, now: int) -> TopicView:
+def topic(gateway: ObservedGateway, totals: TopicTotals, now: int) -> TopicView:
     """One topic of `GET /v1/topics`."""
     place = totals.place
     seconds = 0.0 if totals.recent is None else totals.recent.seconds

@@ -25,7 +25,7 @@ from gateway.counting.hourly_demand import Reading, readings_of
 from gateway.telemetry import collector, glance, spool, status
 
 if TYPE_CHECKING:
-    from gateway.telemetry.ports import Gateway
+    from gateway.telemetry.ports import ObservedGateway
 
 
 class ViewSource(NamedTuple):
@@ -49,20 +49,20 @@ def merge(name: str, views: list[Any]) -> Any:
     return view.merge_processes(source.kind, views)
 
 
-def _topics(gateway: Gateway) -> list[TopicView]:
+def _topics(gateway: ObservedGateway) -> list[TopicView]:
     return list(chain.from_iterable(status.topics(gateway)))
 
 
-def _spooled_topics(gateway: Gateway) -> Iterator[list[SpooledTopicView]]:
+def _spooled_topics(gateway: ObservedGateway) -> Iterator[list[SpooledTopicView]]:
     return spool.topics(gateway.disk, now_ns())
 
 
-def _demand(gateway: Gateway) -> list[Reading]:
+def _demand(gateway: ObservedGateway) -> list[Reading]:
     gateway.accounts.fold(now_ns())
     return readings_of(gateway.accounts)
 
 
-def _connections(gateway: Gateway) -> dict[int, str]:
+def _connections(gateway: ObservedGateway) -> dict[int, str]:
     return {number: session.listener_config.protocol for number, session in gateway.sweeper.sessions.items()}
 
 

@@ -44,7 +44,7 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class ProxyHeader:
     """A header that was read: how many bytes it takes, and the ends it names; None: those of the socket (LOCAL, UNKNOWN, UNIX)."""
 
     size: int
@@ -55,7 +55,7 @@ class MalformedHeaderError(ValueError):
     """No PROXY header, or a broken one: the connection must be closed (2, 2.1, 2.2)."""
 
 
-def read(data: bytes) -> Header | int:
+def read(data: bytes) -> ProxyHeader | int:
     """The header at the beginning of `data`, or how many bytes must be there before another look is worth it.
 
     Raises MalformedHeaderError as soon as it cannot become one.
@@ -72,7 +72,7 @@ def read(data: bytes) -> Header | int:
     )
 
 
-def _read_v1(data: bytes) -> Header | int:
+def _read_v1(data: bytes) -> ProxyHeader | int:
     """2.1."""
     end = data.find(b"\r\n", 0, MAX_V1_BYTES)
     if end < 0:
@@ -84,15 +84,15 @@ def _read_v1(data: bytes) -> Header | int:
     except UnicodeDecodeError:
         raise MalformedHeaderError("a PROXY line that is not ASCII") from None
     if fields[1] == "UNKNOWN":  # whatever follows is to be ignored
-        return Header(end + 2, None)
+        return ProxyHeader(end + 2, None)
     if len(fields) != 6 or fields[1] not in ("TCP4", "TCP6"):
         raise MalformedHeaderError(f"not a PROXY line: {data[:end]!r}")
     _, family, source, destination, source_port, destination_port = fields
     read_address = _ipv4 if family == "TCP4" else _ipv6
-    return Header(end + 2, _ends((read_address(source), _port(source_port)), (read_address(destination), _port(destination_port))))
+    return ProxyHeader(end + 2, _ends((read_address(source), _port(source_port)), (read_address(destination), _port(destination_port))))
 
 
-def _read_v2(data: bytes) -> Header | int:
+def _read_v2(data: bytes) -> ProxyHeader | int:
     """2.2."""
     if len(data) < FIXED_V2:
         return FIXED_V2
@@ -109,7 +109,7 @@ def _read_v2(data: bytes) -> Header | int:
     if len(data) < size:
         return size
     if command == LOCAL or family not in (TCP4, TCP6):  # UNSPEC and UNIX say nothing that could be used; the real peer's address holds
-        return Header(size, None)
+        return ProxyHeader(size, None)
     width = 4 if family == TCP4 else 16
     at = FIXED_V2
     source, destination = data[at : at + width], data[at + width : at + 2 * width]
@@ -117,7 +117,7 @@ def _read_v2(data: bytes) -> Header | int:
     source_port = int.from_bytes(data[ports : ports + 2], "big")
     destination_port = int.from_bytes(data[ports + 2 : ports + 4], "big")
     ip = IPv4Address if family == TCP4 else IPv6Address
-    return Header(size, _ends((str(ip(source)), source_port), (str(ip(destination)), destination_port)))
+    return ProxyHeader(size, _ends((str(ip(source)), source_port), (str(ip(destination)), destination_port)))
 
 
 def _ends(source: HostPort, destination: HostPort) -> Ends:

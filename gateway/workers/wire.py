@@ -5,8 +5,8 @@ same program on the same machine, so there is no version in it; what does not de
 
 Parent to worker: `Begin` first, then `NewRules`, `NewRaise`, `Reload`, `Grants`, `StateQuery`, `Describe`, `LimitRequestDone`, and the
 commands of `gateway/data_plane.py`.
-Worker to parent: `Up` once it waits for `Begin`, `Ready` once it serves, then `BucketAnnounced`, `Asks`, `BucketsForgotten`, `Done`,
-`StateReport`, `Described`, `LimitRequested`.
+Worker to parent: `Up` once it waits for `Begin`, `WorkerReady` once it serves, then `BucketAnnounced`, `Asks`, `BucketsForgotten`,
+`ChangeDone`, `StateReport`, `Described`, `LimitRequested`.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ class Begin(Message, frozen=True):
 
 
 class NewRules(Message, frozen=True):
-    number: int  # answered by `Done` when they are in force
+    number: int  # answered by `ChangeDone` when they are in force
     rules: bytes
 
 
 class NewRaise(Message, frozen=True):
     """The intraday raise that holds from now on; None: none."""
 
-    number: int  # answered by `Done` when it is in force
+    number: int  # answered by `ChangeDone` when it is in force
     hourly: tuple[float, list[tuple[str, str, float, float]], list[tuple[str, str, float, float]]] | None  # as `rules.raise_of` has it
 
 
 class Reload(Message, frozen=True):
     """These settings hold, with these files of TLS."""
 
-    number: int  # answered by `Done` when they do
+    number: int  # answered by `ChangeDone` when they do
     settings: str
     texts: dict[str, str] = msgspec.field(default_factory=dict)  # as in `Begin`
 
@@ -107,7 +107,7 @@ class Up(Message, frozen=True):
     """The process has started, and waits for `Begin`."""
 
 
-class Ready(Message, frozen=True):
+class WorkerReady(Message, frozen=True):
     pid: int
 
 
@@ -140,7 +140,7 @@ class BucketsForgotten(Message, frozen=True):
     buckets: list[int]
 
 
-class Done(Message, frozen=True):
+class ChangeDone(Message, frozen=True):
     """The answer to `NewRules`, `NewRaise` and `Reload`."""
 
     number: int
@@ -164,7 +164,7 @@ class Described(Message, frozen=True):
 
 
 ToWorker: TypeAlias = Begin | NewRules | NewRaise | Reload | Grants | StateQuery | Describe | LimitRequestDone | AnyCommand
-ToParent: TypeAlias = Up | Ready | BucketAnnounced | Asks | BucketsForgotten | Done | StateReport | Described | LimitRequested
+ToParent: TypeAlias = Up | WorkerReady | BucketAnnounced | Asks | BucketsForgotten | ChangeDone | StateReport | Described | LimitRequested
 AnyMessage: TypeAlias = ToWorker | ToParent
 
 FOR_WORKERS: Final = msgspec.msgpack.Decoder(ToWorker)
@@ -180,7 +180,7 @@ def frame(message: Message) -> bytes:
     return HEAD.pack(len(body)) + body
 
 
-class Frames:
+class WireFrames:
     """Bytes in, bodies of frames out. Holds at most one unfinished frame and one read."""
 
     def __init__(self) -> None:
@@ -204,12 +204,12 @@ class Frames:
         return found
 
     def __repr__(self) -> str:
-        return f"<Frames {len(self._held)} bytes held>"
+        return f"<WireFrames {len(self._held)} bytes held>"
 
 
 async def listen(stream: trio.abc.ReceiveStream, decoder: msgspec.msgpack.Decoder[AnyMessage], take: Callable[[AnyMessage], None]) -> None:
     """Call `take` with every message that comes in, until the other end is gone. Raises FaultyFrameError, and what `take` raises."""
-    frames = Frames()
+    frames = WireFrames()
     while True:
         try:
             data = await stream.receive_some(READ_BYTES)

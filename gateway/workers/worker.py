@@ -50,19 +50,19 @@ from gateway.workers.wire import (
     Asks,
     Begin,
     BucketsForgotten,
+    ChangeDone,
     Describe,
     Described,
-    Done,
     Grants,
     LimitRequestDone,
     NewRaise,
     NewRules,
     Outbox,
-    Ready,
     Reload,
     StateQuery,
     StateReport,
     Up,
+    WorkerReady,
     frame,
     listen,
 )  # fmt: skip
@@ -183,7 +183,7 @@ class Worker:
 
     async def started(self) -> None:
         freeze_heap()
-        self.outbox.put(Ready(os.getpid()))
+        self.outbox.put(WorkerReady(os.getpid()))
         after_ms = round((time.monotonic() - self.gateway.started) * 1e3)
         log.event(logging.INFO, "worker_started", pid=os.getpid(), after_ms=after_ms)
 
@@ -239,11 +239,11 @@ class Worker:
         self.rule_cache.put(rules)
         self.gateway.enforce(rules)
         self.gateway.event_loop.wake()
-        self.outbox.put(Done(number))
+        self.outbox.put(ChangeDone(number))
 
     async def _reload_in_turn(self) -> None:
         async for message in self._reloads:
-            self.outbox.put(Done(message.number, await self._reload(message)))
+            self.outbox.put(ChangeDone(message.number, await self._reload(message)))
 
     async def _reload(self, message: Reload) -> str:
         """Put in force what a reload changes. Returns why that failed, or "". A thread takes the settings and the files apart."""

@@ -47,7 +47,7 @@ def held_after(before: float, peak: float) -> float:
     return before if before / STEP <= wanted <= before * STEP else wanted
 
 
-class Followed(NamedTuple):
+class FollowedTopic(NamedTuple):
     """What is known of one topic, per second."""
 
     peak: float
@@ -56,7 +56,7 @@ class Followed(NamedTuple):
     asked_bytes: float
 
 
-NOTHING: Final = Followed(0.0, 0.0, 0.0, 0.0)
+NOTHING: Final = FollowedTopic(0.0, 0.0, 0.0, 0.0)
 
 
 class Surges:
@@ -65,7 +65,7 @@ class Surges:
     def __init__(self) -> None:
         self.wanted: Demand = {}  # of those that ask for more than is published: messages and bytes per second
         self.changed = False  # by the last look
-        self._followed: dict[Place, Followed] = {}
+        self._followed: dict[Place, FollowedTopic] = {}
         self._quotas: Mapping[TopicName, Quota] | None = None
         self._by_text: dict[Place, Quota] = {}
 
@@ -84,7 +84,7 @@ class Surges:
                 continue
             mean, last = means.get(place, (0.0, 0.0)), before.get(place, NOTHING)
             peak, peak_bytes = peak_after(last.peak, mean[0], decay), peak_after(last.peak_bytes, mean[1], decay)
-            now = Followed(peak, peak_bytes, held_after(last.asked, peak), held_after(last.asked_bytes, peak_bytes))
+            now = FollowedTopic(peak, peak_bytes, held_after(last.asked, peak), held_after(last.asked_bytes, peak_bytes))
             messages = 0.0 if quota.messages is None else quota.messages[0]
             size = 0.0 if quota.bytes is None else quota.bytes[0]
             if now.peak > GONE * messages or now.peak_bytes > GONE * size:

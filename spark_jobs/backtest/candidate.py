@@ -23,7 +23,7 @@ from spark_jobs.method.memory import Floats
 from spark_jobs.night import in_force, surfaces_of
 from spark_jobs.report.words import share
 from spark_jobs.schemas import TOPICS as TOPICS_SCHEMA
-from spark_jobs.state.state import State
+from spark_jobs.state.state import DayStates
 from spark_jobs.state.tables import read_arrow
 from spark_jobs.state.topic_day import TOPICS
 
@@ -37,7 +37,7 @@ COLUMNS: Final = pa.schema([TOPICS.field(name) for name in ("protocol", "topic",
 SATURDAY: Final = 5
 
 
-class Judged(NamedTuple):
+class JudgedDay(NamedTuple):
     """One day: messages offered to topics with a quota, and refused by tonight's quotas and by the live ones."""
 
     date: str
@@ -51,7 +51,7 @@ class Judged(NamedTuple):
         return self.refused / self.offered if self.offered else 0.0
 
 
-def judged_days(state: State, snapshot: Snapshot, live: Snapshot, day: Day, spark: SparkSession | None = None) -> list[Judged]:
+def judged_days(state: DayStates, snapshot: Snapshot, live: Snapshot, day: Day, spark: SparkSession | None = None) -> list[JudgedDay]:
     """The last days up to `day`, oldest first; `spark` for a state that is not of this machine.
 
     Raises InsufficientInputError where a day of the state cannot be read, OSError where a file cannot.
@@ -64,14 +64,14 @@ def judged_days(state: State, snapshot: Snapshot, live: Snapshot, day: Day, spar
     return found
 
 
-def judged_day(date: str, rows: pa.Table, snapshot: Snapshot, live: Snapshot) -> Judged:
+def judged_day(date: str, rows: pa.Table, snapshot: Snapshot, live: Snapshot) -> JudgedDay:
     """From the rows of one day's table `topics`."""
     keys = [(quota.protocol, quota.topic) for quota in snapshot.quotas]
     own = np.array([quota.evidence.get("status") != "pinned" for quota in snapshot.quotas], np.bool_)
     surfaces = surfaces_of(rows.filter(pc.equal(rows["dimension"], "messages")), "messages", keys)
     new, old = in_force(snapshot, "messages", keys), in_force(live, "messages", keys)
     offered, refused = np.where(np.isnan(new[0]), 0.0, surfaces.total), surfaces.lost(*new)
-    return Judged(
+    return JudgedDay(
         date, float(offered[own].sum()), _lost(refused[own]), _lost(surfaces.lost(*old)[own]) if live.quotas else None,
         _lost(refused) / max(float(offered.sum()), 1.0),
     )  # fmt: skip
@@ -81,7 +81,7 @@ def _lost(each: Floats) -> float:
     return float(np.nansum(each))
 
 
-def of_its_kind(days: Sequence[Judged], to_come: str) -> list[Judged]:
+def of_its_kind(days: Sequence[JudgedDay], to_come: str) -> list[JudgedDay]:
     """The days of the kind of `to_come`, working day or week-end; all where there is none."""
     return [day for day in days if _weekend(day.date) == _weekend(to_come)] or list(days)
 
@@ -90,7 +90,7 @@ def _weekend(date: str) -> bool:
     return calendar_date.fromisoformat(date).weekday() >= SATURDAY
 
 
-def sentence(days: Sequence[Judged]) -> str:
+def sentence(days: Sequence[JudgedDay]) -> str:
     """What they would have refused, for the report."""
     offered = sum(day.offered for day in days)
     if not days or not offered:
@@ -102,5 +102,5 @@ def sentence(days: Sequence[Judged]) -> str:
     return said + (f"; those before them {_share(days, 'live')}" if all(day.live is not None for day in days) else "")
 
 
-def _share(days: Sequence[Judged], what: str) -> str:
+def _share(days: Sequence[JudgedDay], what: str) -> str:
     return share(sum(getattr(day, what) for day in days) / sum(day.offered for day in days))

@@ -147,19 +147,19 @@ def worker(spark: SparkSession, contenders: Sequence[Contender], counted: dict[t
     def judge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         find_limiter(str(root) if here else None)
         from spark_jobs.backtest.contender import Contender
-        from spark_jobs.backtest.replay import Line, Replay
+        from spark_jobs.backtest.replay import Replay, ReplayedLine
 
         plains, most = sent.value
         replay = Replay([Contender.of_plain(plain) for plain in plains], most)
         now = -1
-        second: list[Line] = []
+        second: list[ReplayedLine] = []
         for batch in batches:
             for ts, *fields in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 if ts != now:
                     if second:
                         replay.second(now, second)
                     now, second = ts, []
-                second.append(Line(*fields))
+                second.append(ReplayedLine(*fields))
         if second:
             replay.second(now, second)
         yield from rows_of(replay)

@@ -11,7 +11,7 @@ from spark_jobs.errors import InsufficientInputError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from spark_jobs.state.state import State
+    from spark_jobs.state.state import DayStates
 
 PUBLISHED: Final = "published"  # the quotas of the last night before the day
 YESTERDAY_MAX: Final = "yesterday_max"  # rate: the busiest second of the day before
@@ -19,7 +19,7 @@ ORACLE: Final = "oracle"  # the least rate that would have refused at most 0.1 %
 BURST_S: Final = 10  # seconds of the rate; the burst that quotas get (`state.loss_surface.NEED_BURST_S`), so that rates alone differ
 
 
-def published(state: State, date: str) -> Snapshot | None:
+def published(state: DayStates, date: str) -> Snapshot | None:
     """The quotas in force on `date`: of the latest night before it that was published, in shadow mode or not; None where there is none.
 
     A night that `quotas nightly` has begun and not published does not count. Raises InsufficientInputError.

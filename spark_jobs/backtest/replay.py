@@ -30,7 +30,7 @@ MILLISECOND: Final = 1_000_000  # ns
 MAX_CLIENTS: Final = 10_000  # of one topic and contender whose refusals are told apart; the rest is counted under "" (guess)
 
 
-class Line(NamedTuple):
+class ReplayedLine(NamedTuple):
     """One line of the log, as far as a replay needs it. `refused` and `refused_bytes` are without what was dropped."""
 
     protocol: str
@@ -78,7 +78,7 @@ class Offered:
         self.bytes_left = 0  # what whole bytes a message have left over: the next line's
 
 
-class Sender(NamedTuple):
+class ReplayedSender(NamedTuple):
     """One topic as seen from one sender."""
 
     number: int
@@ -86,7 +86,7 @@ class Sender(NamedTuple):
     client: str
 
 
-class Side:
+class ReplayedSide:
     """One contender: a judge of its own, the keys it knows senders by, and what it did."""
 
     __slots__ = ("apart", "counts", "judge", "keys", "limited_before", "name", "now", "now_bytes", "open", "raises", "topic_keys")
@@ -105,13 +105,13 @@ class Side:
         self.open: set[int] = set()  # topics in a run of seconds in which nothing passed
         self.limited_before = 0
 
-    def add(self, line: Line, sender: Sender) -> None:
+    def add(self, line: ReplayedLine, sender: ReplayedSender) -> None:
         """Know a new sender."""
         if self.apart or sender.topic not in self.topic_keys:
             self.topic_keys[sender.topic] = self._key(line)
         self.keys.append(self.topic_keys[sender.topic])
 
-    def _key(self, line: Line) -> Key | None:
+    def _key(self, line: ReplayedLine) -> Key | None:
         judge = self.judge
         client, user, group = (line.client, line.user, line.group) if self.apart else ("", None, None)
         name = parse_topic(line.protocol, line.topic)
@@ -119,7 +119,7 @@ class Side:
         key = judge.key(origin, f"{line.topic}\0{group}".encode(), name, None if group is None else group.encode())
         return key if judge.limited(key) else None
 
-    def decide(self, requests: list[Request], senders: list[Sender], now: int) -> None:
+    def decide(self, requests: list[Request], senders: list[ReplayedSender], now: int) -> None:
         """Judge what arrives at `now` (ns) and note what does not pass."""
         keys = self.keys
         for request, sender in zip(requests, senders, strict=True):
@@ -134,7 +134,7 @@ class Side:
             if count > 0:
                 self._refuse(request, sender, count)
 
-    def _refuse(self, request: Request, sender: Sender, count: int) -> None:
+    def _refuse(self, request: Request, sender: ReplayedSender, count: int) -> None:
         topic = sender.topic
         found = self.counts.get(topic)
         if found is None:
@@ -178,7 +178,7 @@ class Side:
         self.now.clear()
 
     def __repr__(self) -> str:
-        return f"<Side {self.name} {len(self.keys)} senders, {len(self.counts)} topics refused>"
+        return f"<ReplayedSide {self.name} {len(self.keys)} senders, {len(self.counts)} topics refused>"
 
 
 class Replay:
@@ -186,18 +186,18 @@ class Replay:
 
     def __init__(self, contenders: Sequence[Contender], counted: Mapping[tuple[str, str], int] | None = None) -> None:
         """`counted`: how many refused messages of a topic (protocol, name) count as demand in a second, at most; others all do."""
-        self.sides = [Side(contender) for contender in contenders]
+        self.sides = [ReplayedSide(contender) for contender in contenders]
         self._counted = counted or {}
         self.storm = 0  # refused messages that did not count
         self.topics: list[Offered] = []
         self.lines = 0
         self._numbers: dict[tuple[str, str], int] = {}
-        self._senders: dict[tuple[str, str, str, str | None, str | None], Sender] = {}
+        self._senders: dict[tuple[str, str, str, str | None, str | None], ReplayedSender] = {}
         self._waiting: dict[int, int] = {}  # held messages by sender
 
-    def second(self, ts: int, lines: Sequence[Line]) -> None:
+    def second(self, ts: int, lines: Sequence[ReplayedLine]) -> None:
         """Replay the lines of one second, which is later than all before. Their order is the order of arrival at each instant."""
-        batches: list[tuple[list[Request], list[Sender]]] = [([], []) for _ in INSTANTS_MS]
+        batches: list[tuple[list[Request], list[ReplayedSender]]] = [([], []) for _ in INSTANTS_MS]
         asked: dict[int, tuple[int, int]] = {}
         for side in self.sides:
             side.begin_second(ts)
@@ -218,7 +218,7 @@ class Replay:
                 side.end_second(asked)
         self.lines += len(lines)
 
-    def _calmed(self, lines: Sequence[Line]) -> Sequence[Line]:
+    def _calmed(self, lines: Sequence[ReplayedLine]) -> Sequence[ReplayedLine]:
         """The lines without those refused messages that are no demand."""
         refusing: dict[tuple[str, str], list[int]] = {}
         for at, line in enumerate(lines):
@@ -237,7 +237,9 @@ class Replay:
                 found[at] = line._replace(refused=refused, refused_bytes=size, dropped=count - refused)
         return found
 
-    def _arrive(self, line: Line, batches: list[tuple[list[Request], list[Sender]]], asked: dict[int, tuple[int, int]]) -> None:
+    def _arrive(
+        self, line: ReplayedLine, batches: list[tuple[list[Request], list[ReplayedSender]]], asked: dict[int, tuple[int, int]]
+    ) -> None:
         sender = self._senders.get(line[:5])
         if sender is None:
             sender = self._new_sender(line)
@@ -263,13 +265,13 @@ class Replay:
                 requests.append(Request(None, count, 1, each))
                 senders.append(sender)
 
-    def _new_sender(self, line: Line) -> Sender:
+    def _new_sender(self, line: ReplayedLine) -> ReplayedSender:
         name = (line.protocol, line.topic)
         topic = self._numbers.get(name)
         if topic is None:
             topic = self._numbers[name] = len(self.topics)
             self.topics.append(Offered(name))
-        sender = self._senders[line[:5]] = Sender(len(self._senders), topic, line.client)
+        sender = self._senders[line[:5]] = ReplayedSender(len(self._senders), topic, line.client)
         for side in self.sides:
             side.add(line, sender)
         return sender

@@ -16,7 +16,7 @@ from spark_jobs.backtest.reserve import add_reserve
 from spark_jobs.backtest.result import Backtest, Outcome, summed
 from spark_jobs.days import Day
 from spark_jobs.errors import InsufficientInputError
-from spark_jobs.state.state import State
+from spark_jobs.state.state import DayStates
 from spark_jobs.storage.choice import storage_for
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Runner:
     def __init__(self, spark: SparkSession, task: Task) -> None:
         self.spark = spark
         self.task = task
-        self.state = None if task.state is None else State(task.state, storage_for(task.state, spark))
+        self.state = None if task.state is None else DayStates(task.state, storage_for(task.state, spark))
         self.lines = 0
         self._notes: dict[str, None] = {}  # in the order they were made
         self._tables: dict[str, list[Row]] = {}  # of two days at most
@@ -124,7 +124,7 @@ class Runner:
                 self._note(text)
         return found
 
-    def _past(self, state: State, day: Day) -> dict[str, Sequence[Quota]]:
+    def _past(self, state: DayStates, day: Day) -> dict[str, Sequence[Quota]]:
         """What was published, and what the states say a person might have."""
         found: dict[str, Sequence[Quota]] = {}
         night = published(state, day.date)
@@ -138,7 +138,7 @@ class Runner:
         self._tables = {date: rows for date, rows in self._tables.items() if date == today}
         return found
 
-    def _table(self, state: State, date: str) -> list[Row] | None:
+    def _table(self, state: DayStates, date: str) -> list[Row] | None:
         """The table `topics` of a day; None where it is not remembered."""
         if date not in self._tables:
             manifest = state.manifest(date)

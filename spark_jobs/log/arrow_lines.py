@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from spark_jobs.log.files import LogFile
+    from spark_jobs.log.files import StoredLogFile
 
 PIECE_BYTES: Final = 128 * 2**20  # of a file, or of several small ones, for one task: as Spark's own maxPartitionBytes
 OPENING_BYTES: Final = 2**20  # that opening a file costs as much time as (a guess)
@@ -36,7 +36,7 @@ class Piece(NamedTuple):
     end: int
 
 
-def arrow_lines(spark: SparkSession, files: Iterable[LogFile], codecs: dict[str, str], schema: StructType) -> DataFrame:
+def arrow_lines(spark: SparkSession, files: Iterable[StoredLogFile], codecs: dict[str, str], schema: StructType) -> DataFrame:
     """The lines of local `files` as (file, line, *fields of `schema`): `line` is null where the fields are known; else the fields are, and
     the line is for Spark to parse. Blank lines are left out where their block was parsed. All workers must see the files."""
     tasks = dealt(pieces_of(files, codecs), spark.sparkContext.defaultParallelism)
@@ -45,7 +45,7 @@ def arrow_lines(spark: SparkSession, files: Iterable[LogFile], codecs: dict[str,
     return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(Parse(tasks, pa.schema(fields)), columns)
 
 
-def pieces_of(files: Iterable[LogFile], codecs: dict[str, str]) -> list[Piece]:
+def pieces_of(files: Iterable[StoredLogFile], codecs: dict[str, str]) -> list[Piece]:
     found = []
     for file in files:
         path, codec = file.location.path, codecs.get(file.form)

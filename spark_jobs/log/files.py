@@ -21,14 +21,14 @@ from typing import Final, NamedTuple
 from common.log_files import manifest, names
 from spark_jobs.errors import InsufficientInputError
 from spark_jobs.storage.location import Location
-from spark_jobs.storage.storage import Entry, Storage
+from spark_jobs.storage.storage import Storage, StoredFile
 
 FORMS: Final = tuple(f".{form}" for form in names.BEST_FIRST)  # the first one that is there is read
 LOOKS: Final = 3  # times to look again when a file vanishes between listing and hashing: one rename per file and day
 READERS: Final = 8  # manifests read, and checksums asked for, at a time: each takes a store tens of milliseconds (a guess)
 
 
-class LogFile(NamedTuple):
+class StoredLogFile(NamedTuple):
     """One file: `name` under the log's location (with `/`), `form` of FORMS, `size` in bytes.
 
     `digest` is `sha256:…`, or what the store knows of it, or None. `lines` and `corrupt` (lines kept aside when it was compacted) are
@@ -53,7 +53,7 @@ class LogFile(NamedTuple):
         return found
 
 
-def files_of(log: Location, hours: Iterable[tuple[str, str]], storage: Storage) -> list[LogFile]:
+def files_of(log: Location, hours: Iterable[tuple[str, str]], storage: Storage) -> list[StoredLogFile]:
     """The files of `hours` (date and hour of UTC, as `Day.partitions`), sorted by name.
 
     Raises InsufficientInputError where there are none, and where a manifest names one that is absent or of another size.
@@ -84,9 +84,11 @@ def form_of(name: str) -> str | None:
     return next((form for form in FORMS if name.endswith(form)), None)
 
 
-def _entries(log: Location, days: list[str], hours: set[str], shipped: dict[str, manifest.Entry], storage: Storage) -> list[Entry]:
+def _entries(
+    log: Location, days: list[str], hours: set[str], shipped: dict[str, manifest.ManifestEntry], storage: Storage
+) -> list[StoredFile]:
     """One file of each stem, in order of names."""
-    best: dict[str, tuple[int, Entry]] = {}
+    best: dict[str, tuple[int, StoredFile]] = {}
     replaced = {f"{name.rpartition('/')[0]}/{form_free(source)}" for name, file in shipped.items() for source in file.sources}
     for day in days:
         for entry in storage.files(log.child(day)):
@@ -108,17 +110,17 @@ def form_free(name: str) -> str:
     return name.removesuffix(form_of(name) or "")
 
 
-def _log_file(log: Location, entry: Entry, shipped: dict[str, manifest.Entry], storage: Storage) -> LogFile:
+def _log_file(log: Location, entry: StoredFile, shipped: dict[str, manifest.ManifestEntry], storage: Storage) -> StoredLogFile:
     name = log.relative(entry.location)
     form = form_of(name)
     assert form is not None, "only known forms are listed"
     known = shipped.get(name)
     if known is not None:
-        return LogFile(entry.location, name, form, entry.size, f"sha256:{known.sha256}", known.lines, known.corrupt)
-    return LogFile(entry.location, name, form, entry.size, storage.checksum(entry))
+        return StoredLogFile(entry.location, name, form, entry.size, f"sha256:{known.sha256}", known.lines, known.corrupt)
+    return StoredLogFile(entry.location, name, form, entry.size, storage.checksum(entry))
 
 
-def _shipped(log: Location, hours: set[str], storage: Storage) -> dict[str, manifest.Entry]:
+def _shipped(log: Location, hours: set[str], storage: Storage) -> dict[str, manifest.ManifestEntry]:
     """Name -> what the manifests of `hours` say of it. Raises InsufficientInputError for a manifest that is none."""
     folders = [entry.location for entry in storage.list(log.child(manifest.MANIFEST)) if entry.is_folder]
     wanted = [
@@ -128,7 +130,7 @@ def _shipped(log: Location, hours: set[str], storage: Storage) -> dict[str, mani
         for entry in storage.list(folder.child(day))
         if f"{day}/{entry.name.removesuffix('.json')}" in hours
     ]
-    found: dict[str, manifest.Entry] = {}
+    found: dict[str, manifest.ManifestEntry] = {}
     with ThreadPoolExecutor(READERS) as pool:
         for location, data in zip(wanted, pool.map(storage.read, wanted), strict=True):
             try:
@@ -138,7 +140,7 @@ def _shipped(log: Location, hours: set[str], storage: Storage) -> dict[str, mani
     return found
 
 
-def _refuse_half_shipped(log: Location, found: list[LogFile], shipped: dict[str, manifest.Entry]) -> None:
+def _refuse_half_shipped(log: Location, found: list[StoredLogFile], shipped: dict[str, manifest.ManifestEntry]) -> None:
     sizes = {file.name: file.size for file in found}
     stems = {form_free(file.name) for file in found}
     for name, known in sorted(shipped.items()):

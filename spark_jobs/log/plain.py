@@ -20,7 +20,7 @@ from spark_jobs.errors import NeedsSparkError
 from spark_jobs.log.arrow_lines import ARROW_TYPES, fields_of, gathered, lines_in, pieces_of, whole_lines
 from spark_jobs.log.parse import MAX_COUNT, MAX_SEQ, hours_of
 from spark_jobs.log.read import CODECS, COMPACTED
-from spark_jobs.log.sequence import Counts, FileCount, GatewayCount, Stretch
+from spark_jobs.log.sequence import FileCount, GatewayCount, LineCounts, Stretch
 from spark_jobs.log.usage import PLACE, TopicRows, quota_topics
 from spark_jobs.schemas import COUNTS, KEY, LINE_FIELDS
 from spark_jobs.state.tables import PART
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from spark_jobs.days import Day
-    from spark_jobs.log.files import LogFile
+    from spark_jobs.log.files import StoredLogFile
 
 FIELDS: Final = pa.schema([(field.name, ARROW_TYPES[field.dataType.simpleString()]) for field in LINE_FIELDS.fields])
 NAMES: Final = (*KEY, "gateway", "boot", "operation")  # few different texts in many lines
@@ -39,7 +39,7 @@ class PlainDay(NamedTuple):
     """The good lines of a day, each there once, and what there is to count of them."""
 
     rows: pa.Table
-    counts: Counts
+    counts: LineCounts
 
     def write(self, folder: Path, day: Day, observed: NDArray[np.bool_], storm_share_ppm: int) -> None:
         """Write the table `topics` of the day into `folder`, which is there."""
@@ -66,7 +66,7 @@ class PlainDay(NamedTuple):
         return pa.table(columns).take(order).combine_chunks()
 
 
-def plain_day(files: Sequence[LogFile], day: Day) -> PlainDay:
+def plain_day(files: Sequence[StoredLogFile], day: Day) -> PlainDay:
     """The lines of local files, many small ones at a time. Raises NeedsSparkError."""
     if any(file.form == COMPACTED for file in files):
         raise NeedsSparkError("compacted files")
@@ -82,7 +82,7 @@ def plain_day(files: Sequence[LogFile], day: Day) -> PlainDay:
         parts.append(_of_day(_coded(table), day, files_of_lines, elsewhere))
     rows = pa.concat_tables([*parts, _coded(FIELDS.empty_table())]).unify_dictionaries().combine_chunks()
     counted = {url: FileCount(lines, 0, elsewhere[url, "stray"], elsewhere[url, "another day"]) for url, lines in by_file.items()}
-    return PlainDay(rows, Counts(counted, *_gateways(rows, day)))
+    return PlainDay(rows, LineCounts(counted, *_gateways(rows, day)))
 
 
 def _coded(table: pa.Table) -> pa.Table:

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from spark_jobs.days import Day
-    from spark_jobs.log.files import LogFile
+    from spark_jobs.log.files import StoredLogFile
 
 COMPACTED: Final = ".parquet"
 CODECS: Final = {".jsonl.gz": "gzip", ".jsonl.zst": "zstd"}
 
 
-def read_rows(spark: SparkSession, files: Sequence[LogFile], day: Day, *, senders: bool = False) -> DataFrame:
+def read_rows(spark: SparkSession, files: Sequence[StoredLogFile], day: Day, *, senders: bool = False) -> DataFrame:
     """All lines of `files` as rows of `parse.ROW`, and with `senders` who sent them; `file` is a URL, see `Location.relative`."""
     schema = WITH_SENDER if senders else LINE_FIELDS
     compacted = [file for file in files if file.form == COMPACTED]
@@ -47,7 +47,7 @@ def read_rows(spark: SparkSession, files: Sequence[LogFile], day: Day, *, sender
     return rows
 
 
-def read_lines(spark: SparkSession, files: Iterable[LogFile]) -> DataFrame:
+def read_lines(spark: SparkSession, files: Iterable[StoredLogFile]) -> DataFrame:
     """The lines of those of `files` that are text, as (file, line). Blank lines are left out."""
     files = list(files)
     plain = [file.location.glob for file in files if file.form not in CODECS and file.form != COMPACTED]
@@ -66,6 +66,6 @@ def read_lines(spark: SparkSession, files: Iterable[LogFile]) -> DataFrame:
     return lines.where("trim(line) != ''")
 
 
-def _compacted(spark: SparkSession, files: Sequence[LogFile], schema: StructType) -> DataFrame:
+def _compacted(spark: SparkSession, files: Sequence[StoredLogFile], schema: StructType) -> DataFrame:
     rows = spark.read.schema(schema).parquet(*[file.location.glob for file in files])
     return rows.select("*", F.col("_metadata.file_path").alias("file"))

@@ -64,7 +64,7 @@ class GatewayCount(NamedTuple):
     seconds: NDArray[np.bool_]
 
 
-class Counts(NamedTuple):
+class LineCounts(NamedTuple):
     """All that one pass over the lines of a day counts."""
 
     files: Mapping[str, FileCount]  # by URL
@@ -74,7 +74,7 @@ class Counts(NamedTuple):
     repeated: list[Stretch]
 
 
-def count(rows: DataFrame, day: Day, *, many: bool = False) -> Counts:
+def count(rows: DataFrame, day: Day, *, many: bool = False) -> LineCounts:
     """Rows of `parse.ROW` → their counts. `many`: there are more pieces than the driver should add up."""
     pieces = _pieces(rows, day)
     found = _added_up_by_spark(pieces) if many else _added_up(pieces)
@@ -90,7 +90,7 @@ def count(rows: DataFrame, day: Day, *, many: bool = False) -> Counts:
     for (gateway, _), run in runs.items():
         lines[gateway] += run.lines
         boots[gateway] += 1
-    return Counts(
+    return LineCounts(
         found.files,
         {name: GatewayCount(lines[name], boots[name], whole[name][: day.seconds]) for name in sorted(whole)},
         sum(run.lines - run.distinct for run in runs.values()),

@@ -15,7 +15,7 @@ from spark_jobs.method.memory import Floats, Memory
 from spark_jobs.method.missing import calendar_back
 from spark_jobs.method.outcomes import ORACLE, PUBLISHED
 from spark_jobs.method.remember import calendar
-from spark_jobs.state.remembered import Places, places
+from spark_jobs.state.remembered import TopicPlaces, places
 
 SHOWN: Final = ("yesterday_max", ORACLE, "half", "double")
 SERIES_DAYS: Final = 28
@@ -27,7 +27,7 @@ class History:
     def __init__(self, tables: Iterable[pa.Table], dimension: str, keys: Sequence[tuple[str, str]], last: str) -> None:
         """`tables`: rows of OUTCOMES, each with whole days."""
         days = calendar_back(last, SERIES_DAYS)
-        known, first = Places(keys), last
+        known, first = TopicPlaces(keys), last
         self._arrays = {(PUBLISHED, what): np.full((len(keys), len(days)), np.nan) for what in ("rate", "offered", "refused", "reserved")}
         self._arrays |= {(name, what): np.full((len(keys), len(days)), np.nan) for name in SHOWN for what in ("refused", "reserved")}
         for table in tables:
@@ -50,7 +50,7 @@ class History:
         rates = self.of(PUBLISHED, "rate")
         return rates[:, self.days.index(day)].copy() if day in self.days else np.full(len(rates), np.nan)
 
-    def nights(self, count: int) -> Told:
+    def nights(self, count: int) -> TopicHistories:
         """Per topic: what the published quotas of the last `count` nights refused and reserved, and the others on the same nights."""
         recent = slice(-count, None)
         published = {what: self.of(PUBLISHED, what)[:, recent] for what in ("offered", "refused", "reserved")}
@@ -69,9 +69,9 @@ class History:
             entry |= {what: _short(sums[what][at]) for what in ("refused", "reserved")}
             return entry | {name: {what: _short(values[at]) for what, values in each.items()} for name, each in others.items()}
 
-        return Told(len(nights), of)
+        return TopicHistories(len(nights), of)
 
-    def series(self, memory: Memory) -> Told:
+    def series(self, memory: Memory) -> TopicHistories:
         """Per topic, a row for each of the last days: day, mean demand per second, rate in force, refused, busiest second."""
         count = min(memory.days, len(self.days))
         days = self.days[len(self.days) - count :]
@@ -82,10 +82,10 @@ class History:
             rows = zip(*(values[at].tolist() for values in columns), strict=True)
             return [[day, *(None if isnan(each) else _short(each) for each in row)] for day, row in zip(days, rows, strict=True)]
 
-        return Told(len(memory.keys), of)
+        return TopicHistories(len(memory.keys), of)
 
 
-class Told(Sequence[Any]):
+class TopicHistories(Sequence[Any]):
     """What is told of each topic, made when it is asked for: as Python's objects it is ten times what it is as arrays."""
 
     def __init__(self, count: int, of: Callable[[int], Any]) -> None:

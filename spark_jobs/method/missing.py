@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from spark_jobs.method.memory import Floats, Ints
 from spark_jobs.method.remember import calendar, combined, with_something_passed
 from spark_jobs.state.manifest import Manifest
-from spark_jobs.state.remembered import Places, Remembered
+from spark_jobs.state.remembered import Remembered, TopicPlaces
 
 SHARE_DAYS: Final = 7
 GATEWAYS: Final = ("day", "protocol", "topic", "dimension", "passed", "refused", "gateways")  # columns
@@ -77,7 +77,7 @@ class GatewayShares(Sequence[dict[str, float]]):
 def gateway_shares(topics: Remembered, last: str, keys: Sequence[tuple[str, str]], dimension: str = "messages") -> GatewayShares:
     """Per topic: gateway -> its share of the counted demand of the seven days up to `last`. A day on which the topic was only refused does
     not count."""
-    places, found = Places(keys), GatewayShares(len(keys))
+    places, found = TopicPlaces(keys), GatewayShares(len(keys))
     for rows in topics.tables(GATEWAYS, set(calendar_back(last, SHARE_DAYS))):
         own = with_something_passed(rows.filter(pc.equal(rows["dimension"], dimension)))
         found.add(places.of(own), combined(own["gateways"]))

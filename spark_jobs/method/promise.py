@@ -22,7 +22,7 @@ LEAST_EVIDENCE: Final = 100.0  # nights x topics, as the guard's (a guess; of 96
 FEW_NIGHTS: Final = 5.0  # equal ones that all refusals are worth; with fewer a month may refuse nothing (a guess)
 
 
-class Night(NamedTuple):
+class NightShare(NamedTuple):
     """A past night: the share that was refused, what was offered, and how many topics of equal size that is worth."""
 
     share: float
@@ -30,7 +30,7 @@ class Night(NamedTuple):
     topics: float
 
 
-def promise(nights: Sequence[Night]) -> tuple[float, float] | None:
+def promise(nights: Sequence[NightShare]) -> tuple[float, float] | None:
     """Past nights, newest last → the range of the share that nine of ten months of such nights refuse; None where too little is known, or
     none of them refused anything."""
     recent = [night for night in nights[-LONG_NIGHTS:] if night.offered > 0]

@@ -21,7 +21,7 @@ NIGHTS: Final = (7, 28)
 UNITS: Final = {"messages": "messages", "bytes": "bytes"}
 
 
-class Told(NamedTuple):
+class ToldDimension(NamedTuple):
     """One dimension of the night: what was known, decided, and how earlier nights fared."""
 
     memory: Memory
@@ -112,7 +112,7 @@ def published_rate(rate: float) -> float:
 class Facts:
     """The evidence of one dimension, of each topic when it is asked for. It keeps one value a topic of each, and four of each day."""
 
-    def __init__(self, dimension: str, told: Told) -> None:
+    def __init__(self, dimension: str, told: ToldDimension) -> None:
         memory = told.memory
         self.decided = told.decided
         self._dimension, self._k, self._family, self._week_ago = dimension, told.k, told.family, told.week_ago

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from spark_jobs.method.memory import Floats, Ints, Memory
 from spark_jobs.state.loss_surface import OVERLOADS
-from spark_jobs.state.remembered import Places
+from spark_jobs.state.remembered import TopicPlaces
 
 COLUMNS = (
     "day",
@@ -91,7 +91,7 @@ class Remembering:
         scale: Mapping[str, Floats] | None = None,
         left_out: Mapping[str, NDArray[np.bool_]] | None = None,
     ) -> None:
-        self._dimension, self._keys, self._places = dimension, keys, Places(keys)
+        self._dimension, self._keys, self._places = dimension, keys, TopicPlaces(keys)
         self._days = calendar(min(observed), max(observed))
         self._at_day = {day: at for at, day in enumerate(self._days)}
         self._scale, self._left_out = scale or {}, left_out or {}

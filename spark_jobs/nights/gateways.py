@@ -42,7 +42,7 @@ PATHS: Final = {ENFORCE: "/v1/quotas", SHADOW: "/v1/quotas/shadow"}
 RECORDS: Final = {ENFORCE: "published", SHADOW: "shadow"}  # the members of `GET /v1/quotas/status`
 
 
-class Answer(Protocol):
+class ApiAnswer(Protocol):
     """An answer of the admin API."""
 
     @property
@@ -52,7 +52,7 @@ class Answer(Protocol):
     def etag(self) -> str: ...
 
 
-class Client(Protocol):
+class ApiClient(Protocol):
     """A client of one gateway's admin API: `cli.client.AdminClient`. `ask` raises Failure."""
 
     url: str
@@ -60,14 +60,14 @@ class Client(Protocol):
     def ask(
         self, method: str, target: str, *, query: Mapping[str, str] | None = None, body: object = None, data: bytes | None = None,
         gzip: bool = False, if_match: str | None = None, timeout_s: float = 0,
-    ) -> Answer: ...  # fmt: skip
+    ) -> ApiAnswer: ...  # fmt: skip
 
 
 @dataclass
-class Gateway:
+class ReadGateway:
     """One gateway as it was read: `name` is how the log calls it, `pool` tells who shares its buckets."""
 
-    client: Client
+    client: ApiClient
     name: str
     pool: str
     uptime_s: float
@@ -90,17 +90,17 @@ class Gateway:
         """Of what is in force and of what is tried; "" where there is nothing."""
         return [str((self.record(mode) or {}).get("sha256", "")) for mode in (ENFORCE, SHADOW)]
 
-    def put(self, path: str, query: Mapping[str, str], snapshot: Snapshot, if_match: str | None = None) -> Answer:
+    def put(self, path: str, query: Mapping[str, str], snapshot: Snapshot, if_match: str | None = None) -> ApiAnswer:
         """Send it a snapshot, compressed where it says that it takes that: versions before do not."""
         packs = "gzip" in (self.status.get("encodings") or ())
         data = gzip.compress(dump(snapshot), mtime=0) if packs else dump(snapshot)
         return self.client.ask("PUT", path, query=query, data=data, gzip=packs, if_match=if_match, timeout_s=PUBLISH_TIMEOUT_S)
 
     def __repr__(self) -> str:
-        return f"<Gateway {self.name} {self.url}>"
+        return f"<ReadGateway {self.name} {self.url}>"
 
 
-def read_gateway(client: Client, known: dict[tuple[str, str], dict[str, Any]] | None = None) -> Gateway:
+def read_gateway(client: ApiClient, known: dict[tuple[str, str], dict[str, Any]] | None = None) -> ReadGateway:
     """Ask one gateway what is live. Raises Failure with its address. `known`: the evidence of each topic at gateways that were read before;
     of what is live the same is kept once, as a topic is at many of them."""
     state = client.ask("GET", "/v1/status").body
@@ -112,7 +112,7 @@ def read_gateway(client: Client, known: dict[tuple[str, str], dict[str, Any]] | 
         snapshots = [read_snapshot(each.body) for each in (live, tried)]
     except SnapshotError as error:
         raise Failure(FAILED, f"{client.url}: its quotas cannot be read ({error}); are its sluice and this one of one version?") from None
-    return Gateway(
+    return ReadGateway(
         client, str(state.get("name")), pool, float(state.get("uptime_seconds") or 0), quotas, {ENFORCE: live.etag, SHADOW: tried.etag},
         _kept_once(snapshots[0], {} if known is None else known), snapshots[1] if quotas.get("shadow") else None,
     )  # fmt: skip
@@ -129,17 +129,17 @@ def _kept_once(snapshot: Snapshot, known: dict[tuple[str, str], dict[str, Any]])
     return replace(snapshot, quotas=tuple(map(kept, snapshot.quotas)))
 
 
-def pools(gateways: Sequence[Gateway]) -> list[list[Gateway]]:
+def pools(gateways: Sequence[ReadGateway]) -> list[list[ReadGateway]]:
     """The gateways by who shares their buckets, in the order in which they were named."""
-    found: dict[str, list[Gateway]] = {}
+    found: dict[str, list[ReadGateway]] = {}
     for gateway in gateways:
         found.setdefault(gateway.pool, []).append(gateway)
     return list(found.values())
 
 
-def refuse_one_name(groups: Sequence[Sequence[Gateway]]) -> None:
+def refuse_one_name(groups: Sequence[Sequence[ReadGateway]]) -> None:
     """Raise Failure where gateways that limit alone have one name: the log cannot tell whose demand is whose, so one would get it all."""
-    known: dict[str, Gateway] = {}
+    known: dict[str, ReadGateway] = {}
     for group in groups:
         for name, gateway in {each.name: each for each in group}.items():
             other = known.setdefault(name, gateway)
@@ -178,7 +178,7 @@ def shares_of(quota: Quota, place_of: Mapping[str, int], count: int, unseen: Seq
     return {place: floor + (1 - floor * len(parts)) * part for place, part in parts.items()}
 
 
-class Shared(Sequence[Snapshot]):
+class PoolSnapshots(Sequence[Snapshot]):
     """The snapshot of each pool, made when it is asked for: with all their evidence those of 5,000 gateways would be gigabytes."""
 
     def __init__(self, snapshot: Snapshot, parts: Sequence[tuple[array[int], array[float], array[int]]]) -> None:
@@ -202,7 +202,7 @@ class Shared(Sequence[Snapshot]):
         return replace(self._snapshot, quotas=tuple(own))
 
 
-def shared(snapshot: Snapshot, groups: Sequence[Sequence[Gateway]], in_log: Iterable[str] = ()) -> Sequence[Snapshot]:
+def shared(snapshot: Snapshot, groups: Sequence[Sequence[ReadGateway]], in_log: Iterable[str] = ()) -> Sequence[Snapshot]:
     """The snapshot that each pool gets, in its short form. `in_log`: gateways that the log has lines of, with or without demand."""
     snapshot = short_form(snapshot)
     if len(groups) == 1:
@@ -218,7 +218,7 @@ def shared(snapshot: Snapshot, groups: Sequence[Sequence[Gateway]], in_log: Iter
             which.append(at)
             how_much.append(share)
             of.append(len(shares))
-    return Shared(snapshot, parts)
+    return PoolSnapshots(snapshot, parts)
 
 
 def short_form(snapshot: Snapshot) -> Snapshot:
@@ -311,7 +311,7 @@ def _whole(parts: list[Quota], pools: int) -> Quota:
 
 
 @dataclass
-class Publication:
+class FleetPublication:
     """One snapshot on its way to all gateways."""
 
     mode: str  # ENFORCE or SHADOW
@@ -320,13 +320,13 @@ class Publication:
     tell: Callable[[str], None] = print  # sentences for the person at the terminal
     undone: list[str] = field(default_factory=list)  # addresses of gateways that were given back what they had
 
-    def publish(self, groups: Sequence[Sequence[Gateway]], parts: Sequence[Snapshot]) -> None:
+    def publish(self, groups: Sequence[Sequence[ReadGateway]], parts: Sequence[Snapshot]) -> None:
         """Publish each pool's part at every gateway of it that does not have it, or at none.
 
         Raises Failure that names the gateway that failed, and says which were given back what they had, or could not be, or may have
         the new quotas. What else ends it, such as Ctrl-C, is raised after the same.
         """
-        done: list[tuple[Gateway, str]] = []
+        done: list[tuple[ReadGateway, str]] = []
         for group, snapshot in zip(groups, parts, strict=True):
             body_of(snapshot, f"{group[0].name} ({group[0].url})")  # before any of them has one
         for gateway, snapshot in ((gateway, snapshot) for group, snapshot in zip(groups, parts, strict=True) for gateway in group):
@@ -347,7 +347,7 @@ class Publication:
                     self.tell(line)
                 raise
 
-    def _put(self, gateway: Gateway, snapshot: Snapshot, sha256: str) -> str:
+    def _put(self, gateway: ReadGateway, snapshot: Snapshot, sha256: str) -> str:
         """The ETag of the quotas there. A publication without an answer may have arrived, so the gateway is asked."""
         query = {"reason": self.reason}
         if self.mode == ENFORCE and self.return_above_ppm is not None:
@@ -363,7 +363,7 @@ class Publication:
                 raise Failure(error.code, str(error), [*error.lines, _may_have(gateway)], error.status) from None
             return etag
 
-    def _arrived(self, gateway: Gateway, sha256: str, looks: int = LOOKS) -> str | None:
+    def _arrived(self, gateway: ReadGateway, sha256: str, looks: int = LOOKS) -> str | None:
         """The ETag of these quotas at the gateway; None where it does not have them, or does not say."""
         for look in range(looks):
             if look:
@@ -376,7 +376,7 @@ class Publication:
                 continue
         return None
 
-    def _all_back(self, failed: Gateway, error: Failure, done: Sequence[tuple[Gateway, str]]) -> Failure:
+    def _all_back(self, failed: ReadGateway, error: Failure, done: Sequence[tuple[ReadGateway, str]]) -> Failure:
         lines = [*self._taken_back(done), *error.lines]
         said = "so it was taken back elsewhere" if done else "nothing was published"
         if _may_have(failed) in lines:
@@ -384,7 +384,7 @@ class Publication:
         message = f"{failed.name} ({failed.url}) did not take the quotas: {error}; {said}; run it again"
         return Failure(error.code, message, lines, error.status)
 
-    def _taken_back(self, done: Iterable[tuple[Gateway, str]]) -> list[str]:
+    def _taken_back(self, done: Iterable[tuple[ReadGateway, str]]) -> list[str]:
         """Give these gateways back what they had; a line about each."""
         lines = []
         for gateway, etag in done:
@@ -397,7 +397,7 @@ class Publication:
                 lines.append(f"{gateway.name} ({gateway.url}): HAS THE NEW QUOTAS, and could not be given back the others: {fault}")
         return lines
 
-    def _back(self, gateway: Gateway, etag: str) -> None:
+    def _back(self, gateway: ReadGateway, etag: str) -> None:
         reason = f"{self.reason}: taken back, another gateway did not take it"
         if self.mode == ENFORCE:
             gateway.client.ask("POST", "/v1/quotas:rollback", query={"reason": reason}, body={}, if_match=etag)
@@ -409,7 +409,7 @@ class Publication:
             gateway.put(PATHS[SHADOW], {"reason": reason}, gateway.tried, etag)
 
 
-def _may_have(gateway: Gateway) -> str:
+def _may_have(gateway: ReadGateway) -> str:
     return f"{gateway.name} ({gateway.url}): MAY HAVE THE NEW QUOTAS: it was sent them and did not answer; `sluice quotas status` says"
 
 

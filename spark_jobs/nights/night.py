@@ -26,12 +26,12 @@ from common.figures import pluralise
 from limiter.quota_snapshot import Quota, Snapshot
 from spark_jobs.log.counted import unmark_counted
 from spark_jobs.nights.files import APPLIED, BEGUN, PLAN, PREVIOUS, QUOTAS, REPORT, Nights, days_of_log, missed_days
-from spark_jobs.nights.gateways import ENFORCE, SHADOW, Gateway, Publication, pools, refuse_one_name, shared, whole_snapshot
+from spark_jobs.nights.gateways import ENFORCE, SHADOW, FleetPublication, ReadGateway, pools, refuse_one_name, shared, whole_snapshot
 from spark_jobs.nights.plan import QuotaPlan, held_text, plan
 from spark_jobs.nights.rails import Rails
 
 if TYPE_CHECKING:
-    from spark_jobs.backtest.candidate import Judged
+    from spark_jobs.backtest.candidate import JudgedDay
     from spark_jobs.storage.location import Location
 
 DONE: Final = 0
@@ -115,7 +115,7 @@ class Nightly:
     """One run. `compute` is `spark_jobs.commands.compute`; `tell` has sentences for the person at the terminal."""
 
     def __init__(
-        self, options: Options, gateways: Sequence[Gateway], compute: Compute, storages: tuple[Any, Any], tell: Callable[[str], None]
+        self, options: Options, gateways: Sequence[ReadGateway], compute: Compute, storages: tuple[Any, Any], tell: Callable[[str], None]
     ) -> None:
         self._options = options
         self._gateways = list(gateways)
@@ -269,7 +269,9 @@ class Nightly:
         if stops:
             return self._end(STOPPED, found, f"nothing was published: {'; '.join(stops)}", stops)
         above = None if options.return_margin is None else promised + round(options.return_margin * MILLION)
-        publication = Publication(ENFORCE, f"nightly {options.date}", above if above is not None and above < MILLION else None, self._tell)
+        publication = FleetPublication(
+            ENFORCE, f"nightly {options.date}", above if above is not None and above < MILLION else None, self._tell
+        )
         publication.mode, said = self._mode(above)
         if options.dry_run:
             return self._end(DONE, found, f"dry run: nothing was published; it would be {said}")
@@ -290,12 +292,12 @@ class Nightly:
             return ""
         return f"the quotas of {newest} are in force, and those of {self._options.date} are older; --again publishes them"
 
-    def _judge(self, publish: Snapshot) -> tuple[list[Judged], str]:
+    def _judge(self, publish: Snapshot) -> tuple[list[JudgedDay], str]:
         """Tonight's quotas on the last days that the state knows, and that in words. A state that cannot be read stops nothing here."""
         from spark_jobs.backtest.candidate import judged_days, sentence
         from spark_jobs.days import Day
         from spark_jobs.errors import InsufficientInputError
-        from spark_jobs.state.state import State
+        from spark_jobs.state.state import DayStates
 
         options, spark = self._options, None
         if not options.state.is_local:
@@ -303,7 +305,7 @@ class Nightly:
 
             spark = SparkSession.getActiveSession()
         try:
-            days = judged_days(State(options.state, self._state), publish, self._before, Day(options.date, options.zone), spark)
+            days = judged_days(DayStates(options.state, self._state), publish, self._before, Day(options.date, options.zone), spark)
         except (InsufficientInputError, OSError) as error:
             return [], f"Tonight's quotas were not judged on past days: {error}"
         return days, sentence(days)
@@ -327,7 +329,7 @@ class Nightly:
             return SHADOW, f"tried in shadow mode for another night (they would have refused {refused / offered:.2%} since the last)"
         return ENFORCE, "published"
 
-    def _record(self, publication: Publication, said: str) -> dict[str, Any]:
+    def _record(self, publication: FleetPublication, said: str) -> dict[str, Any]:
         return {
             "date": self._options.date,
             "mode": publication.mode,
@@ -380,7 +382,7 @@ def promised_ppm(snapshot: Snapshot) -> int:
     return max(target, round(refused / offered * MILLION)) if offered >= MIN_OFFERED else target
 
 
-def backtest_fault(snapshot: Snapshot, most: float, days: Sequence[Judged]) -> str:
+def backtest_fault(snapshot: Snapshot, most: float, days: Sequence[JudgedDay]) -> str:
     """Why the quick backtest does not let it pass, or "": what was in force over seven nights refused too much, out of sample and beside
     yesterday's maximum. Where tonight's quotas would have refused no more of the judged `days` they pass: they are the way out. What
     somebody has lowered by a capacity, a ceiling or a pin stops nothing."""
@@ -398,7 +400,7 @@ def backtest_fault(snapshot: Snapshot, most: float, days: Sequence[Judged]) -> s
     )
 
 
-def candidate_fault(days: Sequence[Judged], publish: Snapshot, options: Options) -> str:
+def candidate_fault(days: Sequence[JudgedDay], publish: Snapshot, options: Options) -> str:
     """Why tonight's quotas, judged on past days, are not published, or "": on each of the last days of the kind of the day to come they
     would have refused too much, and far more than the live ones. What somebody has lowered by a capacity or a ceiling stops nothing."""
     from spark_jobs.backtest.candidate import of_its_kind
@@ -419,7 +421,7 @@ def candidate_fault(days: Sequence[Judged], publish: Snapshot, options: Options)
     )
 
 
-def lowered_ppm(publish: Snapshot, days: Sequence[Judged]) -> int:
+def lowered_ppm(publish: Snapshot, days: Sequence[JudgedDay]) -> int:
     """What tonight's quotas would have refused of the judged days, per million, where a person has lowered them: that much is promised, or
     the gateway would take back what was asked for. 0 where nobody has."""
     if not days or not (is_lowered(publish) or any(map(is_pinned, publish.quotas))):

@@ -9,7 +9,7 @@ from typing import Any
 from limiter.limits import SECOND, Rate
 from limiter.quota_snapshot import Quota, Snapshot
 from limiter.units import format_byte_rate, format_rate, format_size
-from spark_jobs.nights.rails import DIMENSIONS, Held, Pair, Rails, factor, faults, hold, lowered, pair_of
+from spark_jobs.nights.rails import DIMENSIONS, HeldRate, Pair, Rails, factor, faults, hold, lowered, pair_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class QuotaPlan:
 
     publish: Snapshot
     differences: tuple[Difference, ...]
-    held: tuple[Held, ...]
+    held: tuple[HeldRate, ...]
     tripped: tuple[str, ...]
     live: int  # quotas in force
     new: int  # quotas in the snapshot
@@ -98,7 +98,7 @@ def shown_rate(dimension: str, each_second: float | None) -> str | None:
     return write(Rate(exact.numerator, exact.denominator * SECOND))
 
 
-def held_text(held: Held) -> str:
+def held_text(held: HeldRate) -> str:
     """`rocketmq orders: messages would go from 100/s to 300/s, held at 200/s`."""
     before, wanted, at = (shown_rate(held.dimension, rate) for rate in (held.before, held.wanted, held.held))
     return f"{held.protocol} {held.topic}: {held.dimension} would go from {before} to {wanted}, held at {at}"

@@ -39,7 +39,7 @@ class Rails:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldRate:
     """A rate (per second, of `dimension`) that was not to move so far: before, as computed, and as it is published."""
 
     protocol: str
@@ -53,10 +53,10 @@ class Held:
         return {name: getattr(self, name) for name in ("protocol", "topic", "dimension", "before", "wanted", "held")}
 
 
-def hold(live: Snapshot, new: Snapshot, rails: Rails) -> tuple[Snapshot, tuple[Held, ...]]:
+def hold(live: Snapshot, new: Snapshot, rails: Rails) -> tuple[Snapshot, tuple[HeldRate, ...]]:
     """`new` with each rate within its rail, and what was held. `new` itself where nothing was."""
     before = {(quota.protocol, quota.topic): quota for quota in live.quotas}
-    held: list[Held] = []
+    held: list[HeldRate] = []
     quotas: list[Quota] = []
     for quota in new.quotas:
         known = before.get((quota.protocol, quota.topic))
@@ -167,7 +167,7 @@ def factor(before: Pair, after: Pair) -> float:
     return 1.0 if low == high else high / low if low else float("inf")
 
 
-def _held(before: Quota, quota: Quota, ratio: float, held: list[Held]) -> Quota:
+def _held(before: Quota, quota: Quota, ratio: float, held: list[HeldRate]) -> Quota:
     """`quota` within the rails around `before`; what it lost is added to `held`."""
     texts = []
     for dimension in DIMENSIONS:
@@ -183,7 +183,7 @@ def _held(before: Quota, quota: Quota, ratio: float, held: list[Held]) -> Quota:
         grows = new[0] > most
         rate = float(f"{most * ratio if grows else least / ratio:.6g}")
         burst = max(1, min(ceil(old[1] * ratio * most / old[0]), max(int(old[1] / ratio * least / old[0]), new[1])))
-        held.append(Held(quota.protocol, quota.topic, dimension, old[0], new[0], rate))
+        held.append(HeldRate(quota.protocol, quota.topic, dimension, old[0], new[0], rate))
         texts.append(
             f"{dimension} held at {'x' if grows else '1/'}{ratio:g}{' of a week ago' if (most if grows else least) != old[0] else ''}"
         )

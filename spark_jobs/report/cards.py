@@ -7,7 +7,7 @@ from typing import Final
 
 from spark_jobs.report.chart import chart
 from spark_jobs.report.digest import Digest, has_moved
-from spark_jobs.report.facts import Side, Topic
+from spark_jobs.report.facts import SideFacts, Topic
 from spark_jobs.report.markup import name_of, nights_table, t
 from spark_jobs.report.sentences import causes_text, change_text, dimensions_of, facts_line, gateways_text, quota_text, reason_of
 from spark_jobs.report.words import UNKNOWN, pluralise, rate, times
@@ -61,7 +61,7 @@ def _card(topic: Topic) -> Iterator[str]:
     yield "</section>"
 
 
-def _side(side: Side) -> Iterator[str]:
+def _side(side: SideFacts) -> Iterator[str]:
     name = side.dimension.capitalize()
     yield f"<p class=small><b>{name} {t(quota_text(side))}</b>; was {t(_was(side))}<br>{t(facts_line(side))}</p>"
     yield chart(side) or f"<p class='quiet small'>Demand of past days: {UNKNOWN}.</p>"
@@ -71,7 +71,7 @@ def _side(side: Side) -> Iterator[str]:
         yield f"<p class='quiet small'>Refused out of sample: {UNKNOWN}; the first figures come with the night after a quota's first.</p>"
 
 
-def _was(side: Side) -> str:
+def _was(side: SideFacts) -> str:
     if side.before_rate is None:
         return "none" if side.before_known else UNKNOWN
     factor = side.factor()

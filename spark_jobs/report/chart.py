@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import date
 from html import escape
 
-from spark_jobs.report.facts import Day, Side
+from spark_jobs.report.facts import DayFacts, SideFacts
 from spark_jobs.report.scale import DAYS, Scale, placed
 from spark_jobs.report.words import UNKNOWN, amount, rate, short_day
 
@@ -20,7 +20,7 @@ FLOOR = 108  # y of the axis of days
 REFUSED_TOP, REFUSED_FLOOR = 122, 146
 
 
-def chart(side: Side) -> str:
+def chart(side: SideFacts) -> str:
     """The SVG of one dimension of a topic; an empty text where no day is known."""
     days = placed(side.series)
     if not days:
@@ -61,7 +61,7 @@ def chart(side: Side) -> str:
     return "".join((*parts, '<g class="h">', *hovers, "</g></svg>"))
 
 
-def _refused(dimension: str, days: list[tuple[int, Day]], wide: float) -> list[str]:
+def _refused(dimension: str, days: list[tuple[int, DayFacts]], wide: float) -> list[str]:
     """One bar a day; the highest is as high as the strip, and its number stands beside it."""
     known = [day.refused for _, day in days if day.refused is not None]
     top = max(known, default=0.0)
@@ -80,7 +80,7 @@ def _refused(dimension: str, days: list[tuple[int, Day]], wide: float) -> list[s
     return [*parts, f'<path class="r" d="{"".join(bars)}"/>'] if bars else parts
 
 
-def _dates(days: list[tuple[int, Day]], wide: float) -> list[str]:
+def _dates(days: list[tuple[int, DayFacts]], wide: float) -> list[str]:
     """The last day, and every seventh before it."""
     last = date.fromisoformat(days[-1][1].day).toordinal()
     parts = []
@@ -92,7 +92,7 @@ def _dates(days: list[tuple[int, Day]], wide: float) -> list[str]:
     return parts
 
 
-def _told(dimension: str, day: Day) -> str:
+def _told(dimension: str, day: DayFacts) -> str:
     quota = "none" if day.quota is None else rate(dimension, day.quota)
     return (
         f"{short_day(day.day)}: mean {rate(dimension, day.mean)}, busiest second {rate(dimension, day.busiest)}, "
@@ -100,7 +100,7 @@ def _told(dimension: str, day: Day) -> str:
     )
 
 
-def _summary(side: Side, days: list[tuple[int, Day]]) -> str:
+def _summary(side: SideFacts, days: list[tuple[int, DayFacts]]) -> str:
     newest = days[-1][1]
     quota = rate(side.dimension, side.rate) if side.rate is not None else "none"
     return f"{side.dimension}, {len(days)} days. New quota {quota}. {_told(side.dimension, newest)}".replace(UNKNOWN, "unknown")

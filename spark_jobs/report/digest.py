@@ -11,7 +11,7 @@ from itertools import chain, zip_longest
 from typing import Any, Final
 
 from limiter.quota_snapshot import Quota, Snapshot
-from spark_jobs.report.facts import LISTS, PUBLISHED, Fleet, Nights, Side, Topic, mapping, number
+from spark_jobs.report.facts import LISTS, PUBLISHED, FleetFacts, NightFacts, SideFacts, Topic, mapping, number
 from spark_jobs.report.reading import read_fleet, read_topics
 from spark_jobs.report.replayed import Replayed, read_replayed
 from spark_jobs.report.tomorrow import expected
@@ -31,7 +31,7 @@ class Digest:
     """A report before it is written. Orders: `changed` by the messages that the change is worth, `refused` by the messages refused,
     `ranked` by what matters, `removed` by name."""
 
-    fleet: Fleet
+    fleet: FleetFacts
     ranked: tuple[Topic, ...]  # all topics
     changed: tuple[Topic, ...]
     refused: tuple[Topic, ...]
@@ -82,7 +82,7 @@ def digest(snapshot: Snapshot, before: Snapshot | None, plan: Mapping[str, Any] 
     )
 
 
-def with_held(fleet: Fleet, held: object) -> Fleet:
+def with_held(fleet: FleetFacts, held: object) -> FleetFacts:
     """`fleet` with the topics that publishing holds at a rail besides those that the night held."""
     listed = list(fleet.lists["held"] or ())
     known = {(protocol, topic) for protocol, topic, _ in listed}
@@ -172,11 +172,11 @@ def to_json(found: Digest) -> dict[str, Any]:
     }
 
 
-def _windows(fleet: Fleet) -> tuple[tuple[str, Mapping[str, Nights]], ...]:
+def _windows(fleet: FleetFacts) -> tuple[tuple[str, Mapping[str, NightFacts]], ...]:
     return ("nights7", fleet.nights7), ("nights28", fleet.nights28)
 
 
-def _listed(fleet: Fleet, name: str) -> list[dict[str, str]] | None:
+def _listed(fleet: FleetFacts, name: str) -> list[dict[str, str]] | None:
     found = fleet.lists[name]
     return None if found is None else [dict(zip(("protocol", "topic", "reason"), each, strict=True)) for each in found]
 
@@ -191,7 +191,7 @@ def topic_json(topic: Topic, *, series: bool, brief: bool = False) -> dict[str, 
     return found
 
 
-def change_json(side: Side) -> dict[str, Any]:
+def change_json(side: SideFacts) -> dict[str, Any]:
     factor = side.factor()
     finite = factor is not None and factor != float("inf")
     return {
@@ -203,7 +203,7 @@ def change_json(side: Side) -> dict[str, Any]:
     }
 
 
-def side_json(side: Side, *, series: bool) -> dict[str, Any]:
+def side_json(side: SideFacts, *, series: bool) -> dict[str, Any]:
     found = change_json(side) | {
         "forecast": side.forecast,
         "peakiness": side.peakiness,
@@ -223,7 +223,7 @@ def side_json(side: Side, *, series: bool) -> dict[str, Any]:
     return found
 
 
-def nights_json(nights: Nights | None) -> dict[str, Any] | None:
+def nights_json(nights: NightFacts | None) -> dict[str, Any] | None:
     if nights is None:
         return None
     others = {name: {"refused": found.refused, "reserved": found.reserved} for name, found in nights.outcomes.items()}

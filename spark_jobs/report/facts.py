@@ -50,7 +50,7 @@ def words(value: object) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class OutcomeFacts:
     """What one way to set the quota would have refused and reserved (rate x seconds), in messages or bytes."""
 
     refused: float | None
@@ -58,12 +58,12 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Nights:
+class NightFacts:
     """The last nights out of sample: every quota judged on the day after the one it was learned from."""
 
     nights: int | None
     offered: float | None
-    outcomes: Mapping[str, Outcome]  # PUBLISHED and ALTERNATIVES
+    outcomes: Mapping[str, OutcomeFacts]  # PUBLISHED and ALTERNATIVES
 
     def refused(self, name: str = PUBLISHED) -> float | None:
         """Refused, as a share of what was offered."""
@@ -80,7 +80,7 @@ class Nights:
 
 
 @dataclass(frozen=True, slots=True)
-class Day:
+class DayFacts:
     """One day of a topic: mean demand and busiest second, the quota in force (per second), and what was refused."""
 
     day: str
@@ -91,7 +91,7 @@ class Day:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class SideFacts:
     """One dimension of a topic's quota, with its evidence. `pair` None: this dimension has no quota."""
 
     dimension: str
@@ -110,9 +110,9 @@ class Side:
     percentile_99: float | None
     busiest: float | None
     reason: str | None
-    nights7: Nights | None
-    nights28: Nights | None
-    series: tuple[Day, ...]
+    nights7: NightFacts | None
+    nights28: NightFacts | None
+    series: tuple[DayFacts, ...]
     refused_hours: tuple[float, ...] = ()  # refused in each hour of the day, by the log, over the last seven days; () where none were
 
     @property
@@ -138,11 +138,11 @@ class Topic:
     reason: str | None
     days: int | None  # remembered days with traffic
     would_refuse: float | None
-    sides: tuple[Side, ...]
+    sides: tuple[SideFacts, ...]
     gateways: tuple[tuple[str, float], ...]  # share of the demand, the largest first
     is_new: bool  # there was a snapshot before, without this topic
 
-    def side(self, dimension: str) -> Side | None:
+    def side(self, dimension: str) -> SideFacts | None:
         return next((side for side in self.sides if side.dimension == dimension), None)
 
     def move(self) -> float:
@@ -158,7 +158,7 @@ class Topic:
             return 0.0
         return abs(side.rate - (0.0 if self.is_new else side.rate if side.before_rate is None else side.before_rate))
 
-    def judged(self) -> Nights | None:
+    def judged(self) -> NightFacts | None:
         """The longest time over which its messages were judged."""
         side = self.side("messages")
         return None if side is None else side.nights28 or side.nights7
@@ -182,7 +182,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class FleetFacts:
     """The snapshot as a whole. Counts are None where the snapshot does not say."""
 
     computed_at: str
@@ -202,14 +202,14 @@ class Fleet:
     observed_seconds: float | None
     topics: int
     has_before: bool
-    nights7: Mapping[str, Nights] = field(default_factory=dict)  # dimension -> all topics together
-    nights28: Mapping[str, Nights] = field(default_factory=dict)
+    nights7: Mapping[str, NightFacts] = field(default_factory=dict)  # dimension -> all topics together
+    nights28: Mapping[str, NightFacts] = field(default_factory=dict)
     promise: tuple[float, float] | None = None  # shares of the messages: what nine of ten months of such nights refuse
     lowered: float | None = None  # share of the last days' messages that quotas lowered by a capacity, a ceiling or pins would have refused
     refused_days: tuple[tuple[str, float], ...] = ()  # messages refused on each of the days of `nights28`, of all topics
     short: int = 0  # topics with less than they need
 
-    def judged(self) -> Nights | None:
+    def judged(self) -> NightFacts | None:
         """The longest time over which the messages of all topics were judged."""
         found = self.nights28.get("messages") or self.nights7.get("messages")
         return None if found is None or found.refused() is None else found

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from spark_jobs.report.digest import MAX_CHANGES, MAX_LISTED, Digest
-from spark_jobs.report.facts import DIMENSIONS, LISTS, Nights, Topic
+from spark_jobs.report.facts import DIMENSIONS, LISTS, NightFacts, Topic
 from spark_jobs.report.replayed import HEAD
 from spark_jobs.report.sentences import (
     LEGEND,
@@ -112,7 +112,7 @@ def _changes(found: Digest) -> Iterator[str]:
         yield from ("", f"{pluralise(len(found.removed), 'quota')} removed: {named}.")
 
 
-def _nights(dimension: str, seven: Nights | None, twenty_eight: Nights | None) -> Iterator[str]:
+def _nights(dimension: str, seven: NightFacts | None, twenty_eight: NightFacts | None) -> Iterator[str]:
     first, second = night_titles(seven, twenty_eight)
     yield from ("", f"| {dimension} | refused, {first} | reserved | refused, {second} | reserved |", "|---|---|---|---|---|")
     yield from (f"| {' | '.join(said(cell) for cell in row)} |" for row in night_rows(seven, twenty_eight))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from spark_jobs.report.facts import Nights
+from spark_jobs.report.facts import NightFacts
 from spark_jobs.report.sentences import night_rows, night_titles
 from spark_jobs.report.words import MAX_NAME_CHARS, plain
 
@@ -19,7 +19,7 @@ def name_of(protocol: str, topic: str) -> str:
     return f"{t(topic, MAX_NAME_CHARS)} <small class=quiet>{t(protocol)}</small>"
 
 
-def nights_table(title: str, seven: Nights | None, twenty_eight: Nights | None) -> Iterator[str]:
+def nights_table(title: str, seven: NightFacts | None, twenty_eight: NightFacts | None) -> Iterator[str]:
     """What this quota and others refused and reserved, over 7 and 28 nights."""
     first, second = night_titles(seven, twenty_eight)
     caption = f"<caption>{t(title)}</caption>" if title else ""

@@ -14,7 +14,7 @@ from typing import Final
 from limiter.quota_snapshot import Quota
 from spark_jobs.report.cards import cards
 from spark_jobs.report.digest import MAX_CHANGES, MAX_LISTED, Digest
-from spark_jobs.report.facts import DIMENSIONS, LISTS, Fleet, Topic
+from spark_jobs.report.facts import DIMENSIONS, LISTS, FleetFacts, Topic
 from spark_jobs.report.markup import name_of, nights_table, t
 from spark_jobs.report.replayed import HEAD, HEAD_WORST, Replayed
 from spark_jobs.report.sentences import (
@@ -49,7 +49,7 @@ def hash_of(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _head(fleet: Fleet) -> Iterator[str]:
+def _head(fleet: FleetFacts) -> Iterator[str]:
     policy = (
         f"default-src 'none'; style-src {hash_of(STYLE)}; script-src {hash_of(SCRIPT)}; img-src data:; base-uri 'none'; form-action 'none'"
     )
@@ -176,7 +176,7 @@ def _heads(titles: Sequence[str]) -> str:
     return "".join(f"<th{' class=n' if at else ''}>{title}" for at, title in enumerate(titles))
 
 
-def _list(fleet: Fleet, name: str) -> Iterator[str]:
+def _list(fleet: FleetFacts, name: str) -> Iterator[str]:
     listed = fleet.lists[name]
     if not listed:
         return

@@ -13,11 +13,11 @@ from spark_jobs.report.facts import (
     LISTS,
     MAX_NUMBER,
     PUBLISHED,
-    Day,
-    Fleet,
-    Nights,
-    Outcome,
-    Side,
+    DayFacts,
+    FleetFacts,
+    NightFacts,
+    OutcomeFacts,
+    SideFacts,
     Topic,
     mapping,
     number,
@@ -62,7 +62,7 @@ def _topic(quota: Quota, before: Quota | None, has_before: bool) -> Topic:  # no
     )
 
 
-def _sides(quota: Quota, before: Quota | None, evidence: Mapping[str, Any], has_before: bool) -> Iterator[Side]:  # noqa: FBT001
+def _sides(quota: Quota, before: Quota | None, evidence: Mapping[str, Any], has_before: bool) -> Iterator[SideFacts]:  # noqa: FBT001
     for dimension in DIMENSIONS:
         facts = _facts_of(evidence, dimension)
         pair = quota.messages if dimension == "messages" else quota.bytes
@@ -70,7 +70,7 @@ def _sides(quota: Quota, before: Quota | None, evidence: Mapping[str, Any], has_
         if pair is None and old is None and not facts.get("series"):
             continue
         series = tuple(read_series(facts.get("series")))
-        yield Side(
+        yield SideFacts(
             dimension=dimension,
             pair=pair,
             before=old,
@@ -108,12 +108,12 @@ def _causes(facts: Mapping[str, Any], before: Quota | None, dimension: str) -> t
     return tuple(sorted(moved, key=lambda found: -max(found[1], 1 / found[1])))
 
 
-def read_series(value: object) -> Iterator[Day]:
+def read_series(value: object) -> Iterator[DayFacts]:
     """Rows [day, mean, quota, refused, busiest second]; a row of another shape is left out."""
     for row in value if isinstance(value, list) else []:
         if isinstance(row, list) and len(row) >= 2 and isinstance(row[0], str):
             mean, quota, refused, busiest = (number(found) for found in (*row[1:5], None, None, None)[:4])
-            yield Day(row[0], mean, quota, refused, busiest)
+            yield DayFacts(row[0], mean, quota, refused, busiest)
 
 
 def read_hours(value: object) -> tuple[float, ...]:
@@ -123,25 +123,25 @@ def read_hours(value: object) -> tuple[float, ...]:
     return tuple(known) if len(known) == len(found) == HOURS else ()
 
 
-def read_nights(value: object) -> Nights | None:
+def read_nights(value: object) -> NightFacts | None:
     """`nights7` or `nights28`; None where there are none yet."""
     found = mapping(value)
     nights = number(found.get("nights"))
     if not found or nights == 0:
         return None
     outcomes = {name: _outcome(mapping(found.get(name))) for name in ALTERNATIVES}
-    return Nights(None if nights is None else int(nights), number(found.get("offered")), {PUBLISHED: _outcome(found), **outcomes})
+    return NightFacts(None if nights is None else int(nights), number(found.get("offered")), {PUBLISHED: _outcome(found), **outcomes})
 
 
-def _outcome(found: Mapping[str, Any]) -> Outcome:
-    return Outcome(number(found.get("refused")), number(found.get("reserved")))
+def _outcome(found: Mapping[str, Any]) -> OutcomeFacts:
+    return OutcomeFacts(number(found.get("refused")), number(found.get("reserved")))
 
 
-def read_fleet(snapshot: Snapshot, before: Snapshot | None, topics: tuple[Topic, ...]) -> Fleet:
+def read_fleet(snapshot: Snapshot, before: Snapshot | None, topics: tuple[Topic, ...]) -> FleetFacts:
     """What the snapshot says of all topics together."""
     night = snapshot.night
     missing = night.get("missing_gateways")
-    return Fleet(
+    return FleetFacts(
         computed_at=snapshot.computed_at,
         date=snapshot.date,
         zone=words(night.get("time_zone")),
@@ -195,17 +195,17 @@ def _listed(value: object) -> tuple[tuple[str, str, str], ...] | None:
     )
 
 
-def pooled(topics: tuple[Topic, ...], dimension: str, name: str) -> Nights | None:
+def pooled(topics: tuple[Topic, ...], dimension: str, name: str) -> NightFacts | None:
     """All topics' nights added up. An alternative counts where every topic that was offered anything knows it, else it is None."""
     found = [nights for topic in topics if (side := topic.side(dimension)) is not None and (nights := getattr(side, name)) is not None]
     if not found:
         return None
     offered = [nights.offered or 0.0 for nights in found]
-    return Nights(
+    return NightFacts(
         nights=max((nights.nights for nights in found if nights.nights is not None), default=None),
         offered=math.fsum(offered),
         outcomes={
-            each: Outcome(
+            each: OutcomeFacts(
                 _sum([nights.outcomes[each].refused for nights in found]), _sum([nights.outcomes[each].reserved for nights in found])
             )
             for each in (PUBLISHED, *ALTERNATIVES)

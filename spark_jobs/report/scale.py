@@ -7,7 +7,7 @@ import statistics
 from datetime import date
 from typing import Final
 
-from spark_jobs.report.facts import Day
+from spark_jobs.report.facts import DayFacts
 from spark_jobs.report.words import rate, three
 
 DAYS: Final = 28
@@ -17,7 +17,7 @@ STEEP: Final = 25  # times: the top of the chart over the median of the means, f
 class Scale:
     """Per second -> part of the chart's height, 0 to 1. Linear from 0, or logarithmic from the decade of the smallest mean."""
 
-    def __init__(self, days: tuple[Day, ...], quota: float | None, dimension: str) -> None:
+    def __init__(self, days: tuple[DayFacts, ...], quota: float | None, dimension: str) -> None:
         self.dimension = dimension
         values = [value for day in days for value in (day.mean, day.busiest, day.quota) if value]
         self.top: float = max([*values, quota or 0.0], default=0.0) or 1.0
@@ -50,9 +50,9 @@ class Scale:
         return rate("bytes", value) if self.dimension == "bytes" else f"{three(value)}/s"
 
 
-def placed(series: tuple[Day, ...]) -> list[tuple[int, Day]]:
+def placed(series: tuple[DayFacts, ...]) -> list[tuple[int, DayFacts]]:
     """(place 0..27, day), the last day at the right. Days that cannot be read, or are older, are left out."""
-    found: list[tuple[date, Day]] = []
+    found: list[tuple[date, DayFacts]] = []
     for day in series:
         try:
             found.append((date.fromisoformat(day.day), day))

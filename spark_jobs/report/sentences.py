@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from spark_jobs.report.facts import ALTERNATIVES, DIMENSIONS, LISTS, NAMES, PUBLISHED, RULES, Fleet, Nights, Side, Topic
+from spark_jobs.report.facts import ALTERNATIVES, DIMENSIONS, LISTS, NAMES, PUBLISHED, RULES, FleetFacts, NightFacts, SideFacts, Topic
 from spark_jobs.report.tomorrow import past_days, refused_text
 from spark_jobs.report.words import (
     TIMES,
@@ -63,13 +63,13 @@ LEGEND: Final = (
 )
 
 
-def heading(fleet: Fleet) -> str:
+def heading(fleet: FleetFacts) -> str:
     if not fleet.date:
         return "Quotas"
     return f"Quotas from {named_day(day_after(fleet.date))} on, learned from the days up to {named_day(fleet.date)} {fleet.date[:4]}"
 
 
-def origin(fleet: Fleet) -> str:
+def origin(fleet: FleetFacts) -> str:
     """When, by what and in which zone it was computed."""
     days = f"Days are those of {plain(fleet.zone, 40)}." if fleet.zone else "The time zone of the days is not known yet."
     before = f"; before it: {fleet.previous_sha256[:12]}" if fleet.previous_sha256 else ""
@@ -78,7 +78,7 @@ def origin(fleet: Fleet) -> str:
     )
 
 
-def fleet_line(fleet: Fleet) -> str:
+def fleet_line(fleet: FleetFacts) -> str:
     """`Target 0.1 % refused, realised 0.07 % of the last 28 days; k 1.8; 412 topics, 12 learning, 3 held ...`"""
     lists = ", ".join(f"{count_of(fleet, name)} {name}" for name in LISTS)
     target = "Target" if fleet.target is None else f"Target {share(fleet.target)} refused"
@@ -91,7 +91,7 @@ def rule_name(family: str | None) -> str:
     return RULES.get(str(family), plain(family, 40))
 
 
-def rules_text(fleet: Fleet) -> str:
+def rules_text(fleet: FleetFacts) -> str:
     """`, rule yesterday's max (bytes: max of 7 days)`; empty where all quotas are the method's, or nothing is known."""
     simple = {dimension: rule_name(family) for dimension, family in fleet.families.items() if family not in {None, "quota"}}
     if not simple:
@@ -103,13 +103,13 @@ def rules_text(fleet: Fleet) -> str:
     return ", rule " + ", ".join(f"{name} of {dimension}" for dimension, name in simple.items()) + on
 
 
-def realised_text(fleet: Fleet) -> str:
+def realised_text(fleet: FleetFacts) -> str:
     """`0.07 % of the last 28 days`: the figure of `tomorrow.py`, of messages."""
     part = fleet.refused_so_far()
     return UNKNOWN if part is None else f"{share(part)} of {past_days(fleet)}"
 
 
-def k_text(fleet: Fleet) -> str:
+def k_text(fleet: FleetFacts) -> str:
     """`1.8`, or `1.8 (bytes 2.1)` where they differ."""
     messages, size = fleet.k["messages"], fleet.k["bytes"]
     if messages is None and size is None:
@@ -118,17 +118,17 @@ def k_text(fleet: Fleet) -> str:
     return first if size is None or size == messages else f"{first} (bytes {three(size)})"
 
 
-def count_of(fleet: Fleet, name: str) -> str:
+def count_of(fleet: FleetFacts, name: str) -> str:
     found = fleet.lists[name]
     return "?" if found is None else f"{len({(protocol, topic) for protocol, topic, _ in found}):,}"
 
 
-def over(fleet: Fleet, found: float | None) -> bool | None:
+def over(fleet: FleetFacts, found: float | None) -> bool | None:
     """Whether `found`, a share that was refused, is more than was meant; None where that is not known."""
     return None if fleet.target is None or found is None else found > fleet.target
 
 
-def missed(fleet: Fleet) -> list[str]:
+def missed(fleet: FleetFacts) -> list[str]:
     """`0.2 % of the last 28 days` of each time over which more was refused than meant."""
     nights, part = fleet.nights7.get("messages"), fleet.realised["messages"]
     seven = (
@@ -142,7 +142,7 @@ def missed(fleet: Fleet) -> list[str]:
     return list(dict.fromkeys(said for said, of in found if over(fleet, of)))
 
 
-def look_text(fleet: Fleet, topic: Topic) -> str:
+def look_text(fleet: FleetFacts, topic: Topic) -> str:
     """Why a topic is to be looked at, in sentences."""
     side = topic.side("messages")
     found = [] if side is None else [f"Quota {change_text(side)}."]
@@ -155,7 +155,7 @@ def look_text(fleet: Fleet, topic: Topic) -> str:
     return " ".join([*found, f"{reason_of(topic)}."])
 
 
-def warnings(fleet: Fleet, guard_rails: tuple[str, ...]) -> list[str]:
+def warnings(fleet: FleetFacts, guard_rails: tuple[str, ...]) -> list[str]:
     """What somebody should look at, most urgent first."""
     found = [f"Nothing was published, and the quotas before stay in force: {plain(sentence, 400)}." for sentence in guard_rails]
     if fleet.missing_gateways:
@@ -174,14 +174,14 @@ def warnings(fleet: Fleet, guard_rails: tuple[str, ...]) -> list[str]:
     return found
 
 
-def quota_text(side: Side) -> str:
+def quota_text(side: SideFacts) -> str:
     """`500/s, burst 5k`."""
     if side.pair is None:
         return "no quota"
     return f"{rate(side.dimension, side.pair[0])}, burst {amount(side.dimension, side.pair[1])}"
 
 
-def change_text(side: Side) -> str:
+def change_text(side: SideFacts) -> str:
     """`500/s → 800/s (x 1.6)`; `unchanged` and `new` in words."""
     now = "none" if side.pair is None else rate(side.dimension, side.rate)
     factor = side.factor()
@@ -195,7 +195,7 @@ def change_text(side: Side) -> str:
     return f"{rate(side.dimension, side.before_rate)} → {now} ({times(factor)})"
 
 
-def facts_line(side: Side) -> str:
+def facts_line(side: SideFacts) -> str:
     """`forecast 12.3/s x peakiness 8.1 x k 1.8`, with the sign for times. Of a simple rule: what its reserve comes from."""
     forecast = rate(side.dimension, side.forecast)
     found = f"forecast {forecast} {TIMES} peakiness {_factor(side.peakiness)} {TIMES} k {_factor(side.k)}"
@@ -234,7 +234,7 @@ def alike(topic: Topic) -> bool:
     return all(1 / ALIKE < (one.get(name, 1.0) or 1e-9) / (other.get(name, 1.0) or 1e-9) < ALIKE for name in one | other)
 
 
-def changes_text(fleet: Fleet, changed: Sequence[Topic]) -> str:
+def changes_text(fleet: FleetFacts, changed: Sequence[Topic]) -> str:
     """How many quotas change, in which order they are listed, and that a week-end has begun or ended where that is why."""
     stay = ", and the others stay" if len(changed) < fleet.topics else ""
     found = f"{len(changed):,} of {pluralise(fleet.topics, 'quota')} change{stay}; the changes worth the most messages come first."
@@ -272,12 +272,12 @@ def gateways_text(topic: Topic) -> str:
     return (named + (f" and {more} more" if more > 0 else "")) or UNKNOWN
 
 
-def night_rows(seven: Nights | None, twenty_eight: Nights | None) -> list[tuple[str, ...]]:
+def night_rows(seven: NightFacts | None, twenty_eight: NightFacts | None) -> list[tuple[str, ...]]:
     """(way to set the quota, refused 7, reserved 7, refused 28, reserved 28), the published quota first."""
     return [(NAMES[name], *_both(seven, name), *_both(twenty_eight, name)) for name in (PUBLISHED, *ALTERNATIVES)]
 
 
-def _both(nights: Nights | None, name: str) -> tuple[str, str]:
+def _both(nights: NightFacts | None, name: str) -> tuple[str, str]:
     if nights is None:
         return UNKNOWN, UNKNOWN
     if nights.offered == 0:
@@ -285,7 +285,7 @@ def _both(nights: Nights | None, name: str) -> tuple[str, str]:
     return share(nights.refused(name)), times(nights.reserved(name))
 
 
-def night_titles(seven: Nights | None, twenty_eight: Nights | None) -> tuple[str, str]:
+def night_titles(seven: NightFacts | None, twenty_eight: NightFacts | None) -> tuple[str, str]:
     """`7 days`, and while the history is short `28 days (11 known)`."""
     titles = []
     for wanted, nights in ((7, seven), (28, twenty_eight)):
@@ -294,5 +294,5 @@ def night_titles(seven: Nights | None, twenty_eight: Nights | None) -> tuple[str
     return titles[0], titles[1]
 
 
-def dimensions_of(topic: Topic) -> list[Side]:
+def dimensions_of(topic: Topic) -> list[SideFacts]:
     return [side for dimension in DIMENSIONS if (side := topic.side(dimension)) is not None]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from spark_jobs.report.digest import Digest, has_moved
-from spark_jobs.report.facts import Side, Topic
+from spark_jobs.report.facts import SideFacts, Topic
 from spark_jobs.report.markup import name_of, t
 from spark_jobs.report.words import pluralise, rate, share, times
 
@@ -50,7 +50,7 @@ def _row(topic: Topic) -> str:
     return f"<tr><td class=t>{name_of(topic.protocol, topic.name)}{''.join(cells)}<td>{t(state, 40)}</tr>"
 
 
-def _rate(side: Side | None) -> str:
+def _rate(side: SideFacts | None) -> str:
     if side is None or side.rate is None:
         return _cell(None, "none")
     return _cell(side.rate, rate(side.dimension, side.rate))

@@ -8,7 +8,7 @@ from typing import Final
 
 from limiter.quota_snapshot import Snapshot
 from spark_jobs.report.digest import has_moved
-from spark_jobs.report.facts import LISTS, Side, Topic
+from spark_jobs.report.facts import LISTS, SideFacts, Topic
 from spark_jobs.report.reading import read_fleet, read_topics
 from spark_jobs.report.scale import DAYS, Scale, placed
 from spark_jobs.report.sentences import (
@@ -69,7 +69,7 @@ def _topic(topic: Topic) -> Iterator[str]:
         yield from _wrapped(f"gateways, by demand of 7 days: {gateways_text(topic)}")
 
 
-def _side(side: Side) -> Iterator[str]:
+def _side(side: SideFacts) -> Iterator[str]:
     factor = side.factor()
     was = ""
     if side.before_rate is not None:
@@ -85,7 +85,7 @@ def _side(side: Side) -> Iterator[str]:
     yield from nights_lines(side)
 
 
-def chart_lines(side: Side) -> list[str]:
+def chart_lines(side: SideFacts) -> list[str]:
     """The chart: two columns a day, the mean as a block, the busiest second as a line, the quota as a heavy line across."""
     days = placed(side.series)
     if not days:
@@ -132,7 +132,7 @@ def _row(scale: Scale, value: float) -> int:
     return min(ROWS - 1, int(scale.part(value) * ROWS))
 
 
-def nights_lines(side: Side) -> list[str]:
+def nights_lines(side: SideFacts) -> list[str]:
     """The table of what was refused and reserved."""
     first, second = night_titles(side.nights7, side.nights28)
     lines = [f"  {'':20} {first:26} {second}".rstrip(), f"  {'':20} {'refused':15}{'reserved':11} {'refused':15}reserved"]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from spark_jobs.method.promise import LEAST_EVIDENCE, LONG_NIGHTS
-from spark_jobs.report.facts import Fleet, Side, Topic
+from spark_jobs.report.facts import FleetFacts, SideFacts, Topic
 from spark_jobs.report.words import amount, day_after, digits, named_day, pluralise, rate, share, short_day, three, times
 
 MOST_OF_IT: Final = 0.8  # of what was refused: the hours that are worth naming (a guess)
@@ -30,7 +30,7 @@ class Expected(NamedTuple):
     lowered: bool  # by a capacity, a ceiling or pins: more than was refused so far
 
 
-def expected(fleet: Fleet) -> Expected | None:
+def expected(fleet: FleetFacts) -> Expected | None:
     """None where no day has been judged yet."""
     past = fleet.refused_so_far()
     lowered = fleet.lowered is not None and fleet.lowered > max(past or 0.0, fleet.target or 0.0)
@@ -39,12 +39,12 @@ def expected(fleet: Fleet) -> Expected | None:
     return None if part is None else Expected(part, None if each_day is None else part * each_day, lowered)
 
 
-def title(fleet: Fleet) -> str:
+def title(fleet: FleetFacts) -> str:
     day = day_after(fleet.date)
     return f"What will be refused tomorrow, {named_day(day)}?" if day else "What will be refused tomorrow?"
 
 
-def expected_text(fleet: Fleet) -> str:
+def expected_text(fleet: FleetFacts) -> str:
     """The figure, what it rests on, how single days differ, and what a month is promised."""
     found = expected(fleet)
     if found is None:
@@ -64,13 +64,13 @@ def expected_text(fleet: Fleet) -> str:
     return " ".join(each for each in (said, days_text(fleet), short_text(fleet), promise_text(fleet), careful_text(fleet)) if each)
 
 
-def past_days(fleet: Fleet) -> str:
+def past_days(fleet: FleetFacts) -> str:
     """The time that the figure rests on: `the last 28 days`."""
     nights = fleet.judged()
     return "the last day" if nights is None or nights.nights in {None, 1} else f"the last {nights.nights} days"
 
 
-def days_text(fleet: Fleet) -> str:
+def days_text(fleet: FleetFacts) -> str:
     """How many of the days were below the figure, and the worst one."""
     lost = [refused for _, refused in fleet.refused_days]
     if len(lost) < 2 or not any(lost):
@@ -80,14 +80,14 @@ def days_text(fleet: Fleet) -> str:
     return f"Days differ: {fewer} of these {len(lost)} refused fewer, the worst ({short_day(day)}) {amount('messages', most)}."
 
 
-def short_text(fleet: Fleet) -> str:
+def short_text(fleet: FleetFacts) -> str:
     if not fleet.short:
         return ""
     which = "1 topic gets" if fleet.short == 1 else f"{fleet.short:,} topics get"
     return f"{which} less than needed, by a rail, a ceiling, a capacity or a pin: more may be refused there."
 
 
-def promise_text(fleet: Fleet) -> str:
+def promise_text(fleet: FleetFacts) -> str:
     """The range that nine of ten such months refuse, and where the target is no promise: where that goes beyond CAREFUL times it."""
     if fleet.promise is None:
         known = fleet.evidence["messages"]
@@ -102,7 +102,7 @@ def promise_text(fleet: Fleet) -> str:
     return f"{found} The target of {share(fleet.target)} is aimed at, and cannot be promised for these topics."
 
 
-def careful_text(fleet: Fleet) -> str:
+def careful_text(fleet: FleetFacts) -> str:
     """What less than a third of the target costs, where four weeks have shown it; else nothing."""
     nights = fleet.nights28.get("messages")
     done = None if nights is None else nights.refused()
@@ -119,7 +119,7 @@ def careful_text(fleet: Fleet) -> str:
 Cells = tuple[str, str, str]
 
 
-def refused_rows(fleet: Fleet, topics: Sequence[Topic]) -> tuple[tuple[str, ...], list[tuple[Topic, Cells]], str]:
+def refused_rows(fleet: FleetFacts, topics: Sequence[Topic]) -> tuple[tuple[str, ...], list[tuple[Topic, Cells]], str]:
     """The table under the figure: its head, a row for each topic that matters, and a sentence about the others. The rows add up to the
     figure, but where quotas are lowered: there they are the topics that lack most."""
     figure = expected(fleet)
@@ -144,12 +144,12 @@ def _short_rows(topics: Sequence[Topic]) -> tuple[tuple[str, ...], list[tuple[To
     return head, rows, f"{pluralise(left, 'other topic')} with less than needed." if left else ""
 
 
-def _short_cells(side: Side) -> Cells:
+def _short_cells(side: SideFacts) -> Cells:
     factor = side.factor()
     return rate("messages", side.rate), rate("messages", side.lower), "" if factor is None else times(factor)
 
 
-def refused_cells(fleet: Fleet, topic: Topic) -> Cells:
+def refused_cells(fleet: FleetFacts, topic: Topic) -> Cells:
     """`1.2k`, `0.4 %`, `on 3 days, the last 4 Apr; ...`."""
     side, nights = topic.side("messages"), topic.judged()
     assert side is not None
@@ -157,7 +157,7 @@ def refused_cells(fleet: Fleet, topic: Topic) -> Cells:
     return amount("messages", refused_a_day(fleet, topic)), share(nights.refused()), when_text(side)
 
 
-def refused_text(fleet: Fleet, topic: Topic) -> str:
+def refused_text(fleet: FleetFacts, topic: Topic) -> str:
     """`1.2k a day (0.4 % of the last 28 days), on 3 days, the last 4 Apr`; "" of a topic that was refused nothing."""
     if not topic.refused():
         return ""
@@ -165,12 +165,12 @@ def refused_text(fleet: Fleet, topic: Topic) -> str:
     return f"{count} a day ({part} of {past_days(fleet)})" + (f", {when}" if when else "")
 
 
-def refused_a_day(fleet: Fleet, topic: Topic) -> float:
+def refused_a_day(fleet: FleetFacts, topic: Topic) -> float:
     nights = fleet.judged()
     return topic.refused() / max(1 if nights is None else nights.nights or 1, 1)
 
 
-def when_text(side: Side) -> str:
+def when_text(side: SideFacts) -> str:
     """`on 3 days, the last 4 Apr; 80 % of the last 7 days' from 10:00 to 12:00`: of the 28 days as judged, of the hours by the log."""
     days = [day.day for day in side.series if day.refused]
     hours = hours_text(side.refused_hours)

@@ -53,7 +53,7 @@ class Remembered:
             yield self._read(wanted[first : first + self._step], names)
 
 
-class Places:
+class TopicPlaces:
     """The place of a row's topic among `keys`."""
 
     def __init__(self, keys: Sequence[Key]) -> None:

@@ -33,7 +33,7 @@ DATA: Final = "data-"
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class DayStates:
     """The days under one location."""
 
     root: Location

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.storage.failures import BRIEF, as_os_error
 from spark_jobs.storage.location import LOCAL, Location
-from spark_jobs.storage.storage import Entry
+from spark_jobs.storage.storage import StoredFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +63,7 @@ class HadoopStorage:
             finally:
                 self._system.delete(self._path(beside), False)
 
-    def list(self, folder: Location) -> list[Entry]:
+    def list(self, folder: Location) -> list[StoredFile]:
         with _reported(folder):
             try:
                 found = self._system.listStatus(self._path(folder))
@@ -73,7 +73,7 @@ class HadoopStorage:
                 raise
             return sorted(self._entry(folder.child(str(each.getPath().getName())), each) for each in found)
 
-    def files(self, folder: Location) -> Iterator[Entry]:
+    def files(self, folder: Location) -> Iterator[StoredFile]:
         entries = []
         with _reported(folder):
             try:
@@ -90,7 +90,7 @@ class HadoopStorage:
         with _reported(location):
             self._system.delete(self._path(location), True)
 
-    def checksum(self, entry: Entry) -> str | None:
+    def checksum(self, entry: StoredFile) -> str | None:
         with _reported(entry.location):
             found = self._system.getFileChecksum(self._path(entry.location))
             if found is not None:
@@ -111,9 +111,9 @@ class HadoopStorage:
     def _path(self, location: Location) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(str(location))
 
-    def _entry(self, location: Location, status: Any) -> Entry:
+    def _entry(self, location: Location, status: Any) -> StoredFile:
         folder = bool(status.isDirectory())
-        return Entry(location, location.name, 0 if folder else int(status.getLen()), int(status.getModificationTime()), folder)
+        return StoredFile(location, location.name, 0 if folder else int(status.getLen()), int(status.getModificationTime()), folder)
 
     def _was_set(self, context: Any, name: str) -> bool:
         """Whether a person chose a value: in Spark's configuration or a `*-site.xml`."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from common.durable_files import sync_folder
 from spark_jobs.storage.location import Location
-from spark_jobs.storage.storage import Entry
+from spark_jobs.storage.storage import StoredFile
 
 
 class LocalStorage:
@@ -23,10 +23,10 @@ class LocalStorage:
     def write(self, location: Location, data: bytes) -> None:
         write_durably(location.local, data)
 
-    def list(self, folder: Location) -> list[Entry]:
+    def list(self, folder: Location) -> list[StoredFile]:
         return [_entry(folder, each) for each in _scan(folder.local)]
 
-    def files(self, folder: Location) -> Iterator[Entry]:
+    def files(self, folder: Location) -> Iterator[StoredFile]:
         return iter(sorted(_walk(folder)))
 
     def remove(self, location: Location) -> None:
@@ -36,7 +36,7 @@ class LocalStorage:
         else:
             path.unlink(missing_ok=True)
 
-    def checksum(self, entry: Entry) -> str | None:
+    def checksum(self, entry: StoredFile) -> str | None:
         with entry.location.local.open("rb") as file:
             return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
@@ -52,17 +52,17 @@ def _scan(folder: Path) -> list[os.DirEntry[str]]:
         return []
 
 
-def _entry(folder: Location, each: os.DirEntry[str]) -> Entry:
+def _entry(folder: Location, each: os.DirEntry[str]) -> StoredFile:
     """A file that vanishes between listing and looking is listed with size 0: whoever reads it meets FileNotFoundError and looks again."""
     is_folder = each.is_dir()
     size = modified_ms = 0
     with contextlib.suppress(FileNotFoundError):
         found = each.stat()
         size, modified_ms = 0 if is_folder else found.st_size, found.st_mtime_ns // 1_000_000
-    return Entry(folder.child(each.name), each.name, size, modified_ms, is_folder)
+    return StoredFile(folder.child(each.name), each.name, size, modified_ms, is_folder)
 
 
-def _walk(folder: Location) -> Iterator[Entry]:
+def _walk(folder: Location) -> Iterator[StoredFile]:
     for each in _scan(folder.local):
         entry = _entry(folder, each)
         if not entry.is_folder:

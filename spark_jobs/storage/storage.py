@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from spark_jobs.storage.location import Location
 
 
-class Entry(NamedTuple):
+class StoredFile(NamedTuple):
     """A file or folder as it is listed; `size` in bytes, `modified_ms` since the epoch (0 where the store keeps none for folders)."""
 
     location: Location
@@ -31,16 +31,16 @@ class Storage(Protocol):
     def write(self, location: Location, data: bytes) -> None:
         """Replace a small file: whole or not at all, durable when this returns. Missing folders are made."""
 
-    def list(self, folder: Location) -> list[Entry]:
+    def list(self, folder: Location) -> list[StoredFile]:
         """What is in `folder`, in order of names; [] where there is no such folder."""
 
-    def files(self, folder: Location) -> Iterator[Entry]:
+    def files(self, folder: Location) -> Iterator[StoredFile]:
         """All files below `folder`, in order of paths; none where there is no such folder."""
 
     def remove(self, location: Location) -> None:
         """Remove a file, or a folder with all that is in it; what is absent is fine."""
 
-    def checksum(self, entry: Entry) -> str | None:
+    def checksum(self, entry: StoredFile) -> str | None:
         """`sha256:…` of the bytes for a local file, else what the store itself knows (`etag:…`, HDFS's block checksum); None: nothing.
 
         Never reads a remote file.

@@ -16,7 +16,7 @@ from urllib.parse import urljoin, urlsplit
 import pytest
 
 from admin.authentication.auth import FORGIVE_EVERY_NS
-from admin.dashboard import FOLDER, HTML, PAGES, UPLOT, VENDOR, VIEWS, Page
+from admin.dashboard import FOLDER, HTML, PAGES, UPLOT, VENDOR, VIEWS, DashboardFile
 from admin.endpoints import ROUTES
 from admin.endpoints.dashboard import FOR_EVER, StaticFile, files, revision, revision_of
 from admin.http.routing import Router
@@ -396,4 +396,4 @@ def test_a_file_that_differs_makes_another_revision(path: str, tmp_path: Path, m
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_bytes(PAGES[path].read() + b"\n")
     monkeypatch.setattr("admin.dashboard.FOLDER", tmp_path)
-    assert revision_of({**files(), path: StaticFile(path, Page(name, ""))}.values()) != revision()
+    assert revision_of({**files(), path: StaticFile(path, DashboardFile(name, ""))}.values()) != revision()

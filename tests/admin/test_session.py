@@ -12,8 +12,8 @@ import trio
 import trustme
 
 from admin.access import Access
-from admin.authentication.auth import FREE_FAILURES, Role, TokenFile, Tokens
-from admin.authentication.sessions import IDLE_NS, LONGEST_NS, MAX_PER_TOKEN, Session, Sessions, secrets_of
+from admin.authentication.auth import FREE_FAILURES, Role, TokenFile, ValidTokens
+from admin.authentication.sessions import IDLE_NS, LONGEST_NS, MAX_PER_TOKEN, BrowserSession, Sessions, secrets_of
 from admin.authentication.sign_in_code import VALID_NS, SignInCode
 from admin.endpoints.dashboard import revision
 from admin.http.parsing import Head
@@ -383,14 +383,14 @@ class Time:
 
 
 @pytest.fixture
-def tokens(tmp_path: Path) -> Tokens:
+def tokens(tmp_path: Path) -> ValidTokens:
     files = []
     for name in ("a", "b", "c", "d", "e", "f"):
         path = tmp_path / name
         path.write_text(TOKENS["viewer"] + name)
         path.chmod(0o600)
         files.append(TokenFile(name, Role.VIEWER, path))
-    return Tokens(files)
+    return ValidTokens(files)
 
 
 def token_of(name: str) -> bytes:
@@ -402,10 +402,10 @@ def token_of(name: str) -> bytes:
     [(0, 1, False), (0, 0, True), (IDLE_NS - LONGEST_NS + 1, 1, False), (IDLE_NS - LONGEST_NS, 1, True)],
 )
 def test_a_session_is_over_to_the_nanosecond(began: int, used: int, *, over: bool) -> None:
-    assert Session(b"", began, used).over(IDLE_NS) == over
+    assert BrowserSession(b"", began, used).over(IDLE_NS) == over
 
 
-def test_a_session_ends_when_it_is_idle_and_in_any_case(tokens: Tokens) -> None:
+def test_a_session_ends_when_it_is_idle_and_in_any_case(tokens: ValidTokens) -> None:
     time = Time()
     sessions = Sessions(tokens, time)
     idle, busy = sessions.begin(token_of("a")).encode(), sessions.begin(token_of("a")).encode()
@@ -423,7 +423,7 @@ def test_a_session_ends_when_it_is_idle_and_in_any_case(tokens: Tokens) -> None:
     assert len(sessions) == 0
 
 
-def test_sessions_that_nobody_asks_for_again_are_forgotten_when_they_end(tokens: Tokens) -> None:
+def test_sessions_that_nobody_asks_for_again_are_forgotten_when_they_end(tokens: ValidTokens) -> None:
     time = Time()
     sessions = Sessions(tokens, time)
     for name in "abc":
@@ -433,7 +433,7 @@ def test_sessions_that_nobody_asks_for_again_are_forgotten_when_they_end(tokens:
     assert len(sessions) == 1
 
 
-def test_the_number_of_sessions_is_bounded_and_the_one_idle_longest_goes(tokens: Tokens) -> None:
+def test_the_number_of_sessions_is_bounded_and_the_one_idle_longest_goes(tokens: ValidTokens) -> None:
     sessions = Sessions(tokens, Time())
     other = sessions.begin(token_of("b")).encode()
     mine = [sessions.begin(token_of("a")).encode() for _ in range(MAX_PER_TOKEN)]
@@ -445,7 +445,7 @@ def test_the_number_of_sessions_is_bounded_and_the_one_idle_longest_goes(tokens:
     assert len(sessions) == MAX_PER_TOKEN + 1
 
 
-def test_sessions_of_many_tokens_push_out_none_of_another(tokens: Tokens) -> None:
+def test_sessions_of_many_tokens_push_out_none_of_another(tokens: ValidTokens) -> None:
     """1,280 sign-ins of five viewers ended the administrator's session (2026-11)."""
     sessions = Sessions(tokens, Time())
     first = {name: sessions.begin(token_of(name)).encode() for name in "fabcde"}
@@ -459,7 +459,7 @@ def test_sessions_of_many_tokens_push_out_none_of_another(tokens: Tokens) -> Non
     assert len(sessions) == 5 * MAX_PER_TOKEN + 1
 
 
-def test_no_secret_is_kept(tokens: Tokens) -> None:
+def test_no_secret_is_kept(tokens: ValidTokens) -> None:
     sessions = Sessions(tokens, Time())
     secret = sessions.begin(token_of("a"))
     assert secret.encode() not in repr(sessions._open).encode()

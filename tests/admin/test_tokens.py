@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from admin.access import Access
-from admin.authentication.auth import Role, Tokens
+from admin.authentication.auth import Role, ValidTokens
 from admin.authentication.token_store import FILE, StoredToken, TokenStore, made
 from support.admin.admin_client import Control, Reply, control, request
 
@@ -255,7 +255,7 @@ async def test_when_tokens_were_used_last_is_written_now_and_then(tmp_path: Path
     store = TokenStore(tmp_path)
     token, digest = made()
     await store.put(StoredToken("grafana", "viewer", digest, "2026-11-21T12:00:00Z", "admin"))
-    tokens = Tokens([], store, lambda: 1_795_000_777.0)
+    tokens = ValidTokens([], store, lambda: 1_795_000_777.0)
     assert tokens.find(token.encode()) == ("grafana", Role.VIEWER, None)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(store.keep_last_used, 0.01)

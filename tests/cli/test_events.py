@@ -17,7 +17,7 @@ from cli.events import as_text
 from cli.exits import CommandError
 from cli.repeats import folded
 from cli.tables import cell_width, fold
-from cli.top import Glance, View
+from cli.top import TopView, TrafficReader
 from common.failures import FAILED, NOT_FOUND, UNREACHABLE
 from support.processes import wait_until
 
@@ -79,7 +79,9 @@ def test_top_begins_with_the_order_asked_for(sluice: Any, admin: Any, options: l
 def test_what_top_has_begun_ends_with_it(sluice: Any, admin: Any) -> None:
     """Its thread went on asking for ever: in a process that calls more than one command, of a gateway that had ended long ago."""
     assert sluice("top", "--once").code == 0
-    wait_until(lambda: not any(isinstance(each, Glance) for each in threading.enumerate()), within=10, what="no thread of top is left")
+    wait_until(
+        lambda: not any(isinstance(each, TrafficReader) for each in threading.enumerate()), within=10, what="no thread of top is left"
+    )
 
 
 def test_an_order_of_the_other_view_is_refused_with_those_there_are(sluice: Any, admin: Any) -> None:
@@ -261,7 +263,7 @@ def test_a_gateway_that_a_proxy_cannot_reach_is_waited_for(monkeypatch: pytest.M
     gone = CommandError(NOT_FOUND, "there is nothing at this path", status=404)
     with pytest.raises(CommandError):
         next(events.followed(Answers(gone), {}, ""))  # type: ignore[arg-type]
-    view = View()
+    view = TopView()
     view.look(Answers(away[2]))  # type: ignore[arg-type]
     assert view.trouble == "it stops; trying again"
     with pytest.raises(CommandError):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli.token_search import FoundToken, look_for_token
+from cli.token_search import TokenSearch, look_for_token
 
 from .conftest import TOKEN
 
@@ -42,7 +42,7 @@ def test_a_token_that_cannot_be_read_is_told_from_one_that_is_not_there(tmp_path
     Path("state").mkdir()
     file = Path("state/admin.token")
     file.write_text(TOKEN)
-    assert look_for_token(URL, None, {}) == FoundToken(
+    assert look_for_token(URL, None, {}) == TokenSearch(
         TOKEN, "state/admin.token", ("--token-file and SLUICE_TOKEN_FILE: not given", "SLUICE_TOKEN: not set")
     )
 

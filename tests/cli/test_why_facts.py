@@ -10,7 +10,7 @@ import pytest
 
 from cli.client_advice import AMQP_CLIENTS, CONSUMING, REFUSED, WAIT_LONGER
 from cli.why import other_keys
-from cli.why_facts import Client, Findings, Limited, last_event, to_do
+from cli.why_facts import Findings, Limited, LimitedClient, last_event, to_do
 from cli.why_text import client_text, commands_of, written
 
 PIKA = {"product": "Pika Python Client Library", "version": "1.4.4"}
@@ -30,7 +30,7 @@ def level(**more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def findings(one: dict[str, Any], *clients: Client) -> Findings:
+def findings(one: dict[str, Any], *clients: LimitedClient) -> Findings:
     return Findings(WORDS, {"protocol": "amqp", "topic": KEY}, [Limited(one)], [{}], list(clients), None, {})
 
 
@@ -107,7 +107,7 @@ def test_who_gives_back_is_told_what_becomes_of_it_and_to_look_for_the_cause() -
 
 
 def test_a_limit_that_spools_says_that_publishers_go_on_and_answers_come_later() -> None:
-    client = Client("10.0.0.7", confirms=False)
+    client = LimitedClient("10.0.0.7", confirms=False)
     text = " ".join(page(findings(level(action="spool"), client)).split())
     assert "33.3/s waits" in text
     assert "spool: publishers go on sending; a message waits on the gateway's disk, and the broker's answer comes when it has" in text
@@ -132,9 +132,9 @@ def test_a_limit_that_spools_says_that_publishers_go_on_and_answers_come_later()
 def test_one_client_with_most_of_the_refusals_is_held_back_alone(rate: float, per: str, limit: float, contained: bool) -> None:
     """With half of the topic's limit, beside the larger limit that is proposed."""
     limits = {"messages": f"{limit:g}/s", "messages_burst": 10, "messages_per_second": limit}
-    clients = [Client("10.0.0.8", refused_per_second=100 - rate), Client("10.0.0.7", refused_per_second=rate)]
+    clients = [LimitedClient("10.0.0.8", refused_per_second=100 - rate), LimitedClient("10.0.0.7", refused_per_second=rate)]
     if rate < 50:
-        clients.append(Client("10.0.0.9", refused_per_second=rate / 2))
+        clients.append(LimitedClient("10.0.0.9", refused_per_second=rate / 2))
         clients[0].refused_per_second = rate
     found = Findings(
         WORDS,
@@ -153,7 +153,7 @@ def test_one_client_with_most_of_the_refusals_is_held_back_alone(rate: float, pe
 
 
 def test_a_client_that_is_held_rather_than_refused_is_held_back_alone_too() -> None:
-    clients = [Client("10.0.0.8", delayed=9, delayed_per_second=2.0), Client("10.0.0.7", delayed=90, delayed_per_second=20.0)]
+    clients = [LimitedClient("10.0.0.8", delayed=9, delayed_per_second=2.0), LimitedClient("10.0.0.7", delayed=90, delayed_per_second=20.0)]
     both = {"messages": "10/s", "messages_per_second": 10.0, "bytes": "1000B/s", "bytes_per_second": 1000.0}
     assert "sluice limits set client 10.0.0.7 --messages 5/s --bytes 500B/s --for 1h --reason '...'" in page(
         findings(level(limit=both), *clients)
@@ -183,14 +183,14 @@ def test_after_a_takeover_what_has_not_been_seen_is_told_since_then() -> None:
 @pytest.mark.parametrize(
     ("client", "said"),
     [
-        (Client("10.0.0.7", refused=9, refused_per_second=2.0, delayed=5), "10.0.0.7: 2/s refused in the last 10 s"),
-        (Client("10.0.0.7", refused=9000), "10.0.0.7: 9,000 refused in all"),
-        (Client("10.0.0.7", delayed=650, delayed_per_second=46.4), "10.0.0.7: 46.4/s waits in the last 10 s, of all its topics"),
-        (Client("10.0.0.7", delayed=650), "10.0.0.7: 650 had to wait, of all its topics"),
-        (Client("10.0.0.7", users={"shop"}), "10.0.0.7 (user shop)"),
+        (LimitedClient("10.0.0.7", refused=9, refused_per_second=2.0, delayed=5), "10.0.0.7: 2/s refused in the last 10 s"),
+        (LimitedClient("10.0.0.7", refused=9000), "10.0.0.7: 9,000 refused in all"),
+        (LimitedClient("10.0.0.7", delayed=650, delayed_per_second=46.4), "10.0.0.7: 46.4/s waits in the last 10 s, of all its topics"),
+        (LimitedClient("10.0.0.7", delayed=650), "10.0.0.7: 650 had to wait, of all its topics"),
+        (LimitedClient("10.0.0.7", users={"shop"}), "10.0.0.7 (user shop)"),
     ],
 )
-def test_a_client_is_shown_with_what_happens_to_it(client: Client, said: str) -> None:
+def test_a_client_is_shown_with_what_happens_to_it(client: LimitedClient, said: str) -> None:
     assert client_text(client) == said
 
 

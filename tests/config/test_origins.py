@@ -7,7 +7,7 @@ import sys
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.origins import Origins
+from config.origins import SettingOrigins
 from config.problems import SourceLocation
 
 LISTS = st.sampled_from(["rules", "listeners", "listeners[0].upstreams", "rules[1].match.client"])
@@ -22,9 +22,9 @@ READINGS = st.tuples(ITEMS, st.dictionaries(RESTS, PLACES, min_size=1), st.sampl
 @given(st.lists(READINGS, max_size=12))
 @settings(deadline=None)
 def test_they_do_what_a_dictionary_does(steps: list[tuple[str, dict[str, SourceLocation], str]]) -> None:
-    origins = Origins()
+    origins = SettingOrigins()
     known: dict[str, SourceLocation] = {}
-    copies: list[tuple[Origins, dict[str, SourceLocation]]] = []
+    copies: list[tuple[SettingOrigins, dict[str, SourceLocation]]] = []
     for item, rests, what in steps:
         mark = origins.mark
         for rest, place in rests.items():
@@ -47,7 +47,7 @@ def test_they_do_what_a_dictionary_does(steps: list[tuple[str, dict[str, SourceL
 
 def test_rules_that_are_alike_share_their_paths() -> None:
     rests = ["", ".name", ".match", ".match.protocol", ".match.topic", ".limit", ".limit.messages", ".action"]
-    origins = Origins()
+    origins = SettingOrigins()
     for number in range(1000):
         mark = origins.mark
         for column, rest in enumerate(rests, 1):

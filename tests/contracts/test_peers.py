@@ -11,7 +11,7 @@ import trio
 from botocore.config import Config
 
 from admin.alerting import http_post
-from admin.alerting.http_post import NoAnswerError
+from admin.alerting.http_post import ReceiverSilentError
 from cli.client import AdminClient
 from cli.exits import CommandError
 from common.log_files import s3, webhdfs
@@ -77,7 +77,7 @@ def ask_redis(port: int) -> None:
 
 def ask_webhook(port: int) -> None:
     where = parts_of(f"http://{LOOPBACK}:{port}/hook")
-    with suppress(NoAnswerError):  # a status that has come is an answer, whatever follows it
+    with suppress(ReceiverSilentError):  # a status that has come is an answer, whatever follows it
         trio.run(http_post.post, where, b"{}", [], None, TIMEOUT_S)
 
 

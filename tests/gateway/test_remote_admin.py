@@ -22,7 +22,7 @@ from gateway.protocols.rocketmq.limit_requests import NO_PERMISSION, Permission
 from gateway.remote_admin import MAX_QUEUED, RemoteAdmin
 from gateway.session.listener_config import ListenerConfig
 from gateway.telemetry.collector import remote_admin_samples
-from gateway.telemetry.ports import Gateway
+from gateway.telemetry.ports import ObservedGateway
 from support.rocketmq import frames as rocketmq
 from support.wires.wires import Wires
 
@@ -164,7 +164,7 @@ def test_counts_begin_at_0_where_a_listener_has_remote_admin(legacy: bool | None
     gateway = SimpleNamespace(
         listening={"r": SimpleNamespace(config=config)}, remote_admin=SimpleNamespace(counts={(9002, NO_PERMISSION): 5})
     )
-    samples = dict(remote_admin_samples(cast(Gateway, gateway)))
+    samples = dict(remote_admin_samples(cast(ObservedGateway, gateway)))
     assert len(samples) == series
     assert samples.pop(("9002", "16")) == 5
     assert set(samples.values()) <= {0}

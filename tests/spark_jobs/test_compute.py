@@ -13,7 +13,7 @@ import pytest
 
 from limiter.quota_snapshot import Quota, Snapshot, dump, load
 from spark_jobs.commands import compute
-from spark_jobs.state.state import State
+from spark_jobs.state.state import DayStates
 from spark_jobs.storage.local import LocalStorage
 from spark_jobs.storage.location import Location
 from support.access_logs import SyntheticLog, bursts, sparse, steady
@@ -132,7 +132,7 @@ def test_corrupt_lines_are_kept_aside_with_their_file_and_fault(nights: Path) ->
     assert [(row["line"], row["fault"], Path(row["file"]).name) for row in rows] == [
         ('{"v":1,"ts":17635', "json", "g1-b1-000001.jsonl.open")
     ]
-    manifest = State(Location.of("state", nights / "state"), LocalStorage()).manifest(TODAY)
+    manifest = DayStates(Location.of("state", nights / "state"), LocalStorage()).manifest(TODAY)
     assert manifest is not None
     assert (manifest.corrupt, manifest.observed_seconds, manifest.missing_lines) == (1, 120, 0)
     assert set(manifest.fleet) == {"messages", "bytes"}

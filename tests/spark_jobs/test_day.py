@@ -22,7 +22,7 @@ from spark_jobs.day import DayTask, Tolerance, learn_day
 from spark_jobs.days import Day
 from spark_jobs.errors import InsufficientInputError
 from spark_jobs.log.exclusions import Exclusion
-from spark_jobs.state.state import State
+from spark_jobs.state.state import DayStates
 from spark_jobs.storage.choice import storage_for
 from spark_jobs.storage.location import Location
 from support.access_logs import SyntheticLog, bursts, sparse, steady, usage_line
@@ -40,7 +40,7 @@ DATE = "2026-11-20"
 
 def task(log: Path, state: Path, day: Day | None = None, **changes: Any) -> DayTask:
     where, kept = Location.of("log", log), Location.of("state", state)
-    asked = DayTask(where, storage_for(where), day or Day(DATE), State(kept, storage_for(kept)), "test", "f")
+    asked = DayTask(where, storage_for(where), day or Day(DATE), DayStates(kept, storage_for(kept)), "test", "f")
     return replace(asked, **changes)
 
 

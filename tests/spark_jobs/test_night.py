@@ -17,7 +17,7 @@ from spark_jobs.compute import rates_of_the_day
 from spark_jobs.days import Day
 from spark_jobs.method import overload, peakiness
 from spark_jobs.method.pins import Pin
-from spark_jobs.night import Result, compute_night
+from spark_jobs.night import NightResult, compute_night
 from spark_jobs.parameters import Parameters
 from spark_jobs.state.loss_surface import RATIO
 from spark_jobs.state.remembered import Remembered
@@ -36,18 +36,18 @@ def traffic(day: Day, level: float, name: str = "orders", seconds: int = SECONDS
     return np.random.default_rng([day.start, len(name)]).poisson(level, seconds)
 
 
-def quota(result: Result, topic: str = "orders") -> Quota | None:
+def quota(result: NightResult, topic: str = "orders") -> Quota | None:
     return next((each for each in result.snapshot.quotas if each.topic == topic), None)
 
 
-def rate(result: Result, topic: str = "orders") -> float:
+def rate(result: NightResult, topic: str = "orders") -> float:
     found = quota(result, topic)
     assert found is not None
     assert found.messages is not None
     return found.messages[0]
 
 
-def listed(result: Result, name: str) -> list[str]:
+def listed(result: NightResult, name: str) -> list[str]:
     entries: Any = result.snapshot.night[name]
     return [each["topic"] for each in entries]
 
@@ -291,7 +291,7 @@ def test_an_opening_day_leaves_k_and_the_quotas_where_they_were() -> None:
         factor = 2.5 if day.date == "2026-03-13" else 1.0
         return [topic_seconds(name, day, traffic(day, factor * level, name)) for name, level in (("tickets", 50), ("bills", 20))]
 
-    def k(result: Result) -> float:
+    def k(result: NightResult) -> float:
         found: Any = result.snapshot.night["k"]
         return float(found["messages"])
 
@@ -363,7 +363,7 @@ def test_a_day_without_a_gateway_is_scaled_by_its_usual_share() -> None:
     gateways = {name: {"seconds": 86_400} for name in ("a", "b", "c")}
     even = [(name, 1 / 3) for name in gateways]
 
-    def run(partial: bool) -> Result:
+    def run(partial: bool) -> NightResult:
         nights = Nights()
         for day in (Day("2026-03-02").before(-at) for at in range(6)):
             last = partial and day.date == "2026-03-07"

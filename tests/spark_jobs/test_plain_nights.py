@@ -27,7 +27,7 @@ from spark_jobs.log.plain import plain_day
 from spark_jobs.method.outcomes import OUTCOMES
 from spark_jobs.schemas import OUTCOMES as OUTCOMES_SCHEMA
 from spark_jobs.schemas import TOPICS as TOPICS_SCHEMA
-from spark_jobs.state.state import State
+from spark_jobs.state.state import DayStates
 from spark_jobs.state.tables import read_arrow
 from spark_jobs.state.topic_day import TOPICS
 from spark_jobs.storage.local import LocalStorage
@@ -67,7 +67,7 @@ def nights(folder: Path, name: str, log: Path) -> list[bytes]:
 
 def topics(folder: Path, date: str) -> tuple[pa.Table, dict[str, Any]]:
     """The table of a day, sorted, and its manifest but for the name of its data folder."""
-    state = State(Location.of("state", folder), LocalStorage())
+    state = DayStates(Location.of("state", folder), LocalStorage())
     manifest = state.manifest(date)
     assert manifest is not None
     table = read_arrow(None, "topics", TOPICS, TOPICS_SCHEMA, [state.data(manifest)])
@@ -186,7 +186,7 @@ def test_a_past_day_is_not_judged_by_quotas_that_were_learned_later(tmp_path: Pa
     for date in DATES:
         write(log, date)
     nights(tmp_path, "state", log)
-    state = State(Location.of("state", place), LocalStorage())
+    state = DayStates(Location.of("state", place), LocalStorage())
 
     def families() -> set[str]:
         manifest = state.manifest(DATES[1])

@@ -10,7 +10,7 @@ import pytest
 from spark_jobs.method import guard, scale
 from spark_jobs.method.memory import Memory
 from spark_jobs.method.peakiness import Shape, shape
-from spark_jobs.method.promise import LONG_NIGHTS, Night, promise
+from spark_jobs.method.promise import LONG_NIGHTS, NightShare, promise
 from spark_jobs.state.topic_day import rows
 from support.quota_weeks.fleets import cut, pools, run, tables_of
 from support.quota_weeks.nights import Nights
@@ -144,7 +144,7 @@ def test_the_month_after_a_promise_is_within_it() -> None:
         known = nights(series)
         published = walk(series, known, *calibrated(series, known), 1.0)
         topics = [scale.topics_worth(each.total) for each in series.surfaces[1:]]
-        past = [Night(refused / max(offered, 1), offered, each) for (refused, _, offered), each in zip(published, topics, strict=True)]
+        past = [NightShare(refused / max(offered, 1), offered, each) for (refused, _, offered), each in zip(published, topics, strict=True)]
         promised[kind] = found = promise(past[:LONG_NIGHTS])
         if found is not None:
             refused, _, offered = published[LONG_NIGHTS:].sum(axis=0)

@@ -22,7 +22,7 @@ from cli.main import main
 from limiter.quota_snapshot import load
 from spark_jobs.commands import FAILED, OK, compute
 from spark_jobs.session import QUICK_START
-from spark_jobs.state.state import State
+from spark_jobs.state.state import DayStates
 from spark_jobs.storage.choice import storage_for
 from spark_jobs.storage.hadoop import HadoopStorage
 from spark_jobs.storage.location import Location
@@ -83,7 +83,7 @@ def test_a_night_on_a_store_is_the_night_on_local_files(
         assert [entry["path"] for entry in there.inputs] == [entry["path"] for entry in here.inputs]
         assert [entry["rows"] for entry in there.inputs] == [entry["rows"] for entry in here.inputs]
     assert all(str(entry["checksum"]).startswith("etag:" if store == "s3a" else "MD5") for entry in there.inputs)
-    manifest = State(root.child("state"), storage).manifest(DATE)
+    manifest = DayStates(root.child("state"), storage).manifest(DATE)
     assert manifest is not None
     assert manifest.corrupt == 1
     data = [entry.name for entry in storage.list(root.child("state", f"dt={DATE}")) if entry.is_folder]

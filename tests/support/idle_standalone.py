@@ -17,7 +17,7 @@ from control_plane.standalone import Standalone
 from control_plane.workers.child import Child
 from control_plane.workers.parent import Parent
 from gateway import systemd
-from gateway.workers.wire import Ready
+from gateway.workers.wire import WorkerReady
 
 CONFIGURATION = """\
 gateway: {name: one, state_directory: state}
@@ -67,7 +67,7 @@ def idle_parent(file: Path) -> Iterator[Parent]:
     for worker in (1, 2):
         child = made.children[worker] = Child(worker, 0, made.judge, made.owner)
         child.begun, child._told = True, store.rules()
-        child.take(Ready(4711))
+        child.take(WorkerReady(4711))
     try:
         yield made
     finally:

@@ -25,7 +25,7 @@ def run(directory: Path, target: Target, now: float = LATER) -> list[Sent]:
 
 def whole(directory: Path, target: Target, gateway: str = "g1") -> bool:
     """Whether the hour's manifest at the target names every file here, and each is there as it is here."""
-    text = target.get(manifest.Manifest(gateway, NOON).name)
+    text = target.get(manifest.HourManifest(gateway, NOON).name)
     if text is None:
         return False
     known = manifest.read(text, gateway, NOON)
@@ -116,7 +116,7 @@ def what_is_half_there_is_replaced(tmp_path: Path, target: Target) -> None:
 def a_foreign_manifest_stops_its_hour(tmp_path: Path, target: Target) -> None:
     log = tmp_path / "log"
     log_file(log)
-    target.put_bytes(manifest.Manifest("g1", NOON).name, json.dumps({"v": 9, "files": []}).encode())
+    target.put_bytes(manifest.HourManifest("g1", NOON).name, json.dumps({"v": 9, "files": []}).encode())
     (sent,) = run(log, target)
     assert "a manifest of version 9" in sent.fault
     assert not Shipments(log).has(look(log).files[0])

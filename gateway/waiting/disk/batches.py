@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from gateway.pipeline.parts import Part
-from gateway.waiting.disk.waiting_disk import Job
+from gateway.waiting.disk.waiting_disk import DiskJob
 from gateway.waiting.disk.waiting_messages import KeyCount
 
 
-class Batch:
+class DiskBatch:
     """Parts that are written and read together."""
 
     __slots__ = ("cost", "counts", "job", "offset", "parts", "rule", "rules", "segment", "size", "taken")
 
-    def __init__(self, parts: list[Part], cost: int, size: int, segment: Segment, job: Job, rule: str, rules: int) -> None:
+    def __init__(self, parts: list[Part], cost: int, size: int, segment: Segment, job: DiskJob, rule: str, rules: int) -> None:
         self.parts = parts  # empty once written
         self.cost = cost  # bytes of memory, as the budget counts them
         self.size = size  # bytes on disk

@@ -18,7 +18,7 @@ from gateway.waiting.disk.waiting_disk import LOCK, OWN, empty
 KEPT: Final = (".durable", ".removed")  # how names end of what that build would still need
 
 
-class Found:
+class LeftBehind:
     """What a look has found: `files` of `size` bytes were deleted."""
 
     def __init__(self) -> None:
@@ -28,9 +28,9 @@ class Found:
         self.faults: dict[Path, str] = {}  # directories that cannot be looked at, or not emptied, and why
 
 
-def clear_left_behind(directory: Path) -> Found:
+def clear_left_behind(directory: Path) -> LeftBehind:
     """Delete what processes that are gone have left in `directory`, and nothing else."""
-    found = Found()
+    found = LeftBehind()
     try:
         left = sorted(each for each in directory.iterdir() if OWN.fullmatch(each.name))
     except FileNotFoundError:  # nothing was ever spooled
@@ -48,7 +48,7 @@ def clear_left_behind(directory: Path) -> Found:
     return found
 
 
-def _clear(own: Path, found: Found) -> None:
+def _clear(own: Path, found: LeftBehind) -> None:
     descriptor = os.open(own / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its process lives

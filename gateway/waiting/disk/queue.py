@@ -26,11 +26,11 @@ from typing import Final
 
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.pipeline.parts import BODY, REQUEST, Part
-from gateway.waiting.disk.batches import Batch
+from gateway.waiting.disk.batches import DiskBatch
 from gateway.waiting.disk.paging import PageableQueue
 from gateway.waiting.disk.queue_files import QueueFiles
 from gateway.waiting.disk.records import BATCH, RECORD, DamagedError, decode
-from gateway.waiting.disk.waiting_disk import DELETE, READ, WRITE, Job, WaitingDisk
+from gateway.waiting.disk.waiting_disk import DELETE, READ, WRITE, DiskJob, WaitingDisk
 from gateway.waiting.disk.waiting_messages import counts_of
 from limiter.keys import Key
 from limiter.limits import NEVER
@@ -67,10 +67,10 @@ class PagedQueue(PageableQueue):
         self.tail: list[Part] = []
         self.tail_size = BATCH.size
         self.within_frame = False  # the last part added ends within a frame: the next one goes where it went
-        self.writing: deque[Batch] = deque()
-        self.stored: deque[Batch] = deque()
-        self.reading: Batch | None = None
-        self.read_job: Job | None = None  # of `reading`
+        self.writing: deque[DiskBatch] = deque()
+        self.stored: deque[DiskBatch] = deque()
+        self.reading: DiskBatch | None = None
+        self.read_job: DiskJob | None = None  # of `reading`
         self.read_ahead: list[Part] = []  # read, not yet taken out
         self.read_cost = 0  # bytes of memory of the two
         self.waits_for_room = False
@@ -180,7 +180,7 @@ class PagedQueue(PageableQueue):
         forget_all_verdicts(self.read_ahead)
         forget_all_verdicts(self.tail)
 
-    def _leave(self, batch: Batch) -> None:
+    def _leave(self, batch: DiskBatch) -> None:
         """`batch`, which is on its way to the disk, is taken out or given up before it is there."""
         self._count_writing(-batch.cost)
         batch.taken = True
@@ -190,7 +190,7 @@ class PagedQueue(PageableQueue):
 
     # ---- what comes back from the disk -----------------------------------------------------------------------------
 
-    def done(self, job: Job) -> None:
+    def done(self, job: DiskJob) -> None:
         """A job of this queue is done."""
         if job.kind == WRITE:
             self._written(job)
@@ -199,9 +199,9 @@ class PagedQueue(PageableQueue):
         elif job.kind == DELETE:
             self.disk.deleted(job)
 
-    def _written(self, job: Job) -> None:
+    def _written(self, job: DiskJob) -> None:
         batch = job.batch
-        assert isinstance(batch, Batch)
+        assert isinstance(batch, DiskBatch)
         batch.segment.writes -= 1
         if batch.taken:  # out, or given up, before it was written
             self.files.delete_if_over(batch.segment)
@@ -217,7 +217,7 @@ class PagedQueue(PageableQueue):
         self.waiting.stored(batch.counts)
         self.stored.append(batch)
 
-    def _have_read(self, job: Job) -> None:
+    def _have_read(self, job: DiskJob) -> None:
         batch = self.reading
         if batch is None or job is not self.read_job:  # given up meanwhile
             return

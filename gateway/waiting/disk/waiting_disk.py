@@ -50,7 +50,7 @@ READ: Final = 1
 DELETE: Final = 2
 
 
-class Job:
+class DiskJob:
     """One thing to be done in a file: `parts` are written at `offset`; `length` bytes are read from there; or it is deleted."""
 
     __slots__ = ("batch", "cancelled", "data", "error", "kind", "length", "name", "offset", "owner", "parts", "tries")
@@ -69,7 +69,7 @@ class Job:
         self.cancelled = False  # nobody waits for it any more: it is left out where it has not begun
 
     def __repr__(self) -> str:
-        return f"<Job {('write', 'read', 'delete')[self.kind]} {self.name} at {self.offset}>"
+        return f"<DiskJob {('write', 'read', 'delete')[self.kind]} {self.name} at {self.offset}>"
 
 
 class WaitingDisk:
@@ -105,18 +105,18 @@ class WaitingDisk:
         self.waiting = WaitingMessages()
         self.expired = 0  # messages that were given up because they were too old, since the start
         self.out_of_room: deque[object] = deque()  # owners that found no room for what they would write
-        self._done: deque[Job] = deque()
-        self._writes: SimpleQueue[Job | None] = SimpleQueue()
-        self._reads: SimpleQueue[Job | None] = SimpleQueue()
+        self._done: deque[DiskJob] = deque()
+        self._writes: SimpleQueue[DiskJob | None] = SimpleQueue()
+        self._reads: SimpleQueue[DiskJob | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._untried: Job | None = None  # without threads: a write that failed
+        self._untried: DiskJob | None = None  # without threads: a write that failed
         self._closed = threading.Event()
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._serial = 0
         self._lock_fd = -1
         self._own: Path | None = None
         self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
-        self._undeleted: list[Job] = []  # deletions that failed: tried again with the next one
+        self._undeleted: list[DiskJob] = []  # deletions that failed: tried again with the next one
 
     # ---- on the loop -----------------------------------------------------------------------------------------------
 
@@ -157,17 +157,17 @@ class WaitingDisk:
         """Bytes of memory that a queue may have of each: what leaves next, what is read ahead, what is to be written."""
         return max(min(self.memory // (3 * max(self.queues, 1)), self.most), self.least)
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: DiskJob) -> None:
         """Hand a job to its thread."""
         if len(self._threads) < THREADS and not self._by_hand:
             self._start()
         (self._writes if job.kind == WRITE else self._reads).put(job)
 
-    def collect(self) -> list[Job]:
+    def collect(self) -> list[DiskJob]:
         """The jobs done since the last call, each thread's in order."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._fd)
-        jobs: list[Job] = []
+        jobs: list[DiskJob] = []
         while self._done:
             jobs.append(self._done.popleft())
         return jobs
@@ -198,7 +198,7 @@ class WaitingDisk:
             os.close(self._lock_fd)
             self._lock_fd = -1
 
-    def deleted(self, job: Job) -> None:
+    def deleted(self, job: DiskJob) -> None:
         """A deletion is done. One that failed keeps its bytes counted, and is tried again after the next."""
         if job.error is not None:
             self._undeleted.append(job)
@@ -225,7 +225,7 @@ class WaitingDisk:
 
     # ---- on the threads --------------------------------------------------------------------------------------------
 
-    def _finish(self, job: Job) -> None:
+    def _finish(self, job: DiskJob) -> None:
         self._done.append(job)
         with contextlib.suppress(BlockingIOError, OSError):
             os.eventfd_write(self._fd, 1)
@@ -251,7 +251,7 @@ class WaitingDisk:
             while not self._try_write(job) and not self._closed.wait(RETRY_S):
                 pass
 
-    def _try_write(self, job: Job) -> bool:
+    def _try_write(self, job: DiskJob) -> bool:
         """Whether the write is done, or nobody waits for it any more."""
         if not job.cancelled:
             try:
@@ -289,7 +289,7 @@ class WaitingDisk:
             self._own = own
         return own
 
-    def _write(self, job: Job, data: bytes) -> None:
+    def _write(self, job: DiskJob, data: bytes) -> None:
         own = self._own_directory()
         found = os.statvfs(own)
         mark = max(self.low_watermark, found.f_blocks * found.f_frsize * self.low_share // 1000)
@@ -313,7 +313,7 @@ class WaitingDisk:
             if not self._try_read(job):
                 self._closed.wait(RETRY_S)
 
-    def _try_read(self, job: Job) -> bool:
+    def _try_read(self, job: DiskJob) -> bool:
         """Whether the read or deletion is done. A read whose file may be whole is put behind the others, and done again."""
         try:
             self._read(job)
@@ -326,7 +326,7 @@ class WaitingDisk:
         self._finish(job)
         return True
 
-    def _read(self, job: Job) -> None:
+    def _read(self, job: DiskJob) -> None:
         own = self._own
         if own is None:  # nothing was ever written
             return

@@ -18,7 +18,7 @@ import trio.testing
 
 from admin.alerting import hook as hooks
 from admin.alerting import webhooks as hub
-from admin.alerting.alerts import Sender
+from admin.alerting.alerts import AlertSender
 from admin.alerting.hook import FAILED, MAX_PAUSE_S, OK, REJECTED, Hook, api_url
 from admin.alerting.webhooks import FINISH_S, MAX_FIRING, Webhooks
 from common.views.limits import OverLimitView
@@ -28,7 +28,7 @@ from support.processes import LOOPBACK, free_ports
 from support.receivers import Dripper, Receiver
 from support.tls import Authority
 
-SENDER = Sender(GATEWAY, "http://127.0.0.1:9180/")
+SENDER = AlertSender(GATEWAY, "http://127.0.0.1:9180/")
 LISTENERS = f"gateway: {{name: {GATEWAY}}}\nlisteners:\n  - {{name: one, protocol: amqp, bind: 127.0.0.1:0, upstream: 127.0.0.1:1}}\n"
 SECRET = "s3cret-of-the-tests"
 
@@ -483,9 +483,9 @@ async def test_operators_see_a_receiver_that_is_away(configured: Callable[..., S
 def test_the_gateways_own_address_is_one_that_others_can_use(tmp_path: Path) -> None:
     file = tmp_path / "sluice.yaml"
     file.write_text(LISTENERS + 'admin: {bind: "[::1]:9999"}\n')
-    assert hub.sender_of(load(file)) == Sender(GATEWAY, "http://[::1]:9999/")
+    assert hub.sender_of(load(file)) == AlertSender(GATEWAY, "http://[::1]:9999/")
     file.write_text(LISTENERS + "admin: {names: [sluice.monitoring.svc]}\n")
-    assert hub.sender_of(load(file)) == Sender(GATEWAY, "http://sluice.monitoring.svc:9180/")
+    assert hub.sender_of(load(file)) == AlertSender(GATEWAY, "http://sluice.monitoring.svc:9180/")
 
 
 def test_the_pauses_are_as_documented() -> None:

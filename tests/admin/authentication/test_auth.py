@@ -19,7 +19,7 @@ from admin.authentication.auth import (
     Role,
     TokenError,
     TokenFile,
-    Tokens,
+    ValidTokens,
     bearer,
     counted_address,
     first_token,
@@ -35,14 +35,14 @@ GOOD = "a-good-token-of-some-length"
 
 
 @pytest.fixture
-def tokens(tmp_path: Path) -> Tokens:
+def tokens(tmp_path: Path) -> ValidTokens:
     path = tmp_path / "token"
     path.write_text(GOOD + "\n")
     path.chmod(0o600)
-    return Tokens([TokenFile("ci", Role.OPERATOR, path)])
+    return ValidTokens([TokenFile("ci", Role.OPERATOR, path)])
 
 
-def test_the_right_token_is_found(tokens: Tokens) -> None:
+def test_the_right_token_is_found(tokens: ValidTokens) -> None:
     assert tokens.find(GOOD.encode()) == ("ci", Role.OPERATOR, None)
 
 
@@ -58,7 +58,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("presented", ODD.values(), ids=ODD.keys())
-def test_odd_tokens_match_no_known_token(tokens: Tokens, presented: bytes) -> None:
+def test_odd_tokens_match_no_known_token(tokens: ValidTokens, presented: bytes) -> None:
     assert tokens.find(presented) is None
 
 
@@ -174,7 +174,7 @@ def test_a_token_others_can_read_is_warned_about(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text(GOOD)
     path.chmod(0o644)
-    assert "chmod 600" in Tokens([TokenFile("ci", Role.VIEWER, path)]).warnings[0]
+    assert "chmod 600" in ValidTokens([TokenFile("ci", Role.VIEWER, path)]).warnings[0]
 
 
 @pytest.mark.parametrize("content", [None, "", "  \n", "short"])
@@ -183,7 +183,7 @@ def test_a_token_file_without_a_token_is_a_warning_at_the_start_and_an_error_at_
     if content is not None:
         path.write_text(content)
     files = [TokenFile("ci", Role.VIEWER, path)]
-    tokens = Tokens(files)
+    tokens = ValidTokens(files)
     assert "'ci'" in tokens.warnings[0]
     assert str(path) in tokens.warnings[0]
     assert tokens.find((content or "").strip().encode()) is None
@@ -191,7 +191,7 @@ def test_a_token_file_without_a_token_is_a_warning_at_the_start_and_an_error_at_
     good.write_text(GOOD)
     assert "'ci'" in tokens.read([*files, TokenFile("other", Role.VIEWER, good)]).warnings[0], "it was never good: others come into force"
     with pytest.raises(TokenError, match=r"ci.*token"):
-        Tokens([]).read(files)
+        ValidTokens([]).read(files)
     path.write_text(GOOD)
     tokens.take(tokens.read(files))
     assert tokens.find(GOOD.encode()) is not None
@@ -240,7 +240,7 @@ async def test_a_refused_request_is_kept_without_the_names_in_its_path(api: Cont
     assert b"CANARY" not in answer.body + (api.folder / "refusals.jsonl").read_bytes()
 
 
-def test_a_request_that_is_being_answered_ends_with_its_token_or_its_role(tokens: Tokens, tmp_path: Path) -> None:
+def test_a_request_that_is_being_answered_ends_with_its_token_or_its_role(tokens: ValidTokens, tmp_path: Path) -> None:
     """After a reload a name may stand for less, and a token for another name."""
     authentication = Authentication(tokens, cast("Store", None))
     head = Head("GET", "/v1/events", "", {"authorization": f"Bearer {GOOD}".encode()}, 0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from admin.http import slices
 from admin.http.first_look import FirstLook
-from admin.http.parsing import RefusedError, check_head, parse_head
+from admin.http.parsing import RequestRefusedError, check_head, parse_head
 from admin.http.slices import yield_to_loop
 from support.admin.admin_client import Control, request
 
@@ -62,7 +62,7 @@ def test_no_head_is_read_in_two_ways(pieces: list[str]) -> None:
         assert check_head(raw) == len(raw)
         try:
             assert parse_head(raw, h11.Connection(h11.SERVER)) == read
-        except RefusedError as refused:
+        except RequestRefusedError as refused:
             pytest.fail(f"h11 refuses {raw!r}: {refused.detail}")
 
 

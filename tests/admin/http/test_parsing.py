@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admin.http.parsing import MAX_HEAD, BodyFrame, Head, RefusedError, check_head, parse_head
+from admin.http.parsing import MAX_HEAD, BodyFrame, Head, RequestRefusedError, check_head, parse_head
 from support.cases import in_one_loop
 
 GOOD = b"PUT /v1/quotas?force=1 HTTP/1.1\r\nHost: localhost:9180\r\nContent-Length: 3\r\n\r\n"
@@ -24,7 +24,7 @@ def read(head: bytes) -> Head:
 def status_of(head: bytes) -> int:
     try:
         read(head)
-    except RefusedError as refused:
+    except RequestRefusedError as refused:
         return refused.status
     return 200
 
@@ -88,7 +88,7 @@ def test_ambiguous_heads_are_refused(head: bytes) -> None:
     ids=["bare LF", "one bare LF", "bare CR", "AMQP", "TLS", "RocketMQ"],
 )
 def test_bytes_that_can_never_become_http_are_refused_before_their_head_ends(data: bytes) -> None:
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(RequestRefusedError) as refused:
         check_head(data)
     assert refused.value.status == 400
 
@@ -100,7 +100,7 @@ def test_the_same_host_in_the_target_is_taken() -> None:
 def test_a_head_that_does_not_end_is_refused_at_its_bound() -> None:
     start = b"GET / HTTP/1.1\r\nX: "
     assert check_head(start + b"a" * (MAX_HEAD - len(start))) == 0
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(RequestRefusedError) as refused:
         check_head(start + b"a" * (MAX_HEAD - len(start) + 1))
     assert refused.value.status == 431
 
@@ -127,7 +127,7 @@ def outcome_of(data: bytes) -> str | int:
             return "incomplete"
         parse_head(data[:size], h11.Connection(h11.SERVER))
         return "read"
-    except RefusedError as refused:
+    except RequestRefusedError as refused:
         return refused.status
 
 
@@ -168,5 +168,5 @@ def test_a_body_ends_at_the_same_byte_however_it_comes_in(length: int | None, da
     ids=["extension", "bare LF", "too long", "trailer", "negative", "prefixed", "no size", "endless size"],
 )
 def test_odd_chunks_are_refused(data: bytes) -> None:
-    with pytest.raises(RefusedError):
+    with pytest.raises(RequestRefusedError):
         BodyFrame(None).take(bytearray(data))

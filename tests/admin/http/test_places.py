@@ -15,9 +15,9 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from admin.http.first_look import FirstLook
-from admin.http.parsing import Head, RefusedError
+from admin.http.parsing import Head, RequestRefusedError
 from admin.http.peer import Peer
-from admin.http.places import BURST, Claim, Places
+from admin.http.places import BURST, Claim, ConnectionPlaces
 from admin.http.routing import Answer
 from admin.http.server import MAX_ACCEPTS, ReceiveBody, Server
 from common.descriptors import LEAST, WHOLE, share_of
@@ -47,8 +47,8 @@ class Port:
         self.listener: trio.SocketListener
         self.streams: list[trio.SocketStream] = []
 
-    async def respond(self, head: Head | RefusedError, receive: ReceiveBody, peer: Peer) -> Answer:
-        if isinstance(head, RefusedError):
+    async def respond(self, head: Head | RequestRefusedError, receive: ReceiveBody, peer: Peer) -> Answer:
+        if isinstance(head, RequestRefusedError):
             return Answer({}, head.status)
         peer.authenticated = "authorization" in head.headers
         self.begun.append(head.path)
@@ -404,7 +404,7 @@ async def test_the_line_is_served_as_clients_reset_close_half_close_and_drip() -
 
 
 async def test_requests_of_strangers_begin_at_a_pace_after_a_burst_and_first_ones_before_all_others(autojump_clock: MockClock) -> None:
-    places: Places[Comer] = Places(1000, 1000)
+    places: ConnectionPlaces[Comer] = ConnectionPlaces(1000, 1000)
     seats = places.seats[Claim.STRANGER]
     began: list[tuple[str, float]] = []
     started = trio.current_time()
@@ -480,7 +480,7 @@ class Comer:
 
 async def test_a_connection_that_gave_way_while_its_request_became_whole_waits_in_no_line() -> None:
     """Under load the whole port was shut for a second: the next to come looked for it among those that arrive (KeyError)."""
-    places: Places[Comer] = Places(1, 2)
+    places: ConnectionPlaces[Comer] = ConnectionPlaces(1, 2)
     working, oldest, ready, newcomer = (Comer(float(number)) for number in range(4))
     assert places.arrive(working)
     assert await places.enter(working)
@@ -502,7 +502,7 @@ async def test_a_connection_that_gave_way_while_its_request_became_whole_waits_i
 
 
 async def test_a_connection_that_ends_or_waits_for_its_body_leaves_its_seat() -> None:
-    places: Places[Comer] = Places(4, 4)
+    places: ConnectionPlaces[Comer] = ConnectionPlaces(4, 4)
     ends, waits = Comer(0.0), Comer(1.0)
     for comer in (ends, waits):
         assert places.arrive(comer)

@@ -13,7 +13,7 @@ import trio
 from trio.testing import MockClock, memory_stream_pair
 
 from admin.http.exchange import Deadlines
-from admin.http.parsing import Head, RefusedError
+from admin.http.parsing import Head, RequestRefusedError
 from admin.http.peer import Peer
 from admin.http.routing import Answer
 from admin.http.server import ReceiveBody, Server
@@ -22,12 +22,12 @@ from support.admin.admin_client import Control, control, everything, request
 GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-async def answer_ok(head: Head | RefusedError, receive: ReceiveBody, peer: Peer) -> Answer:
-    if isinstance(head, RefusedError):
+async def answer_ok(head: Head | RequestRefusedError, receive: ReceiveBody, peer: Peer) -> Answer:
+    if isinstance(head, RequestRefusedError):
         return Answer({"refused": head.detail}, head.status)
     try:
         body = await receive(100) if head.has_body else b""
-    except RefusedError as refused:
+    except RequestRefusedError as refused:
         return Answer({"refused": refused.detail}, refused.status)
     return Answer({"method": head.method, "path": head.path, "body": body.decode(), "address": peer.address})
 
@@ -144,7 +144,7 @@ async def test_http_1_0_is_answered_and_closed(autojump_clock: MockClock) -> Non
 
 
 async def test_a_handler_that_fails_ends_its_connection_only(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
-    async def fail(head: Head | RefusedError, receive: ReceiveBody, peer: Peer) -> Answer:
+    async def fail(head: Head | RequestRefusedError, receive: ReceiveBody, peer: Peer) -> Answer:
         raise RuntimeError("a fault of ours")
 
     server = Server(fail)
@@ -288,7 +288,7 @@ async def test_a_burst_is_served_in_whole(api: Control) -> None:
 async def test_when_all_places_are_worked_for_a_newcomer_is_turned_away() -> None:
     work = trio.Event()
 
-    async def respond(head: Head | RefusedError, receive: ReceiveBody, peer: Peer) -> Answer:
+    async def respond(head: Head | RequestRefusedError, receive: ReceiveBody, peer: Peer) -> Answer:
         await work.wait()
         return await answer_ok(head, receive, peer)
 

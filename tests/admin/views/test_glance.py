@@ -67,7 +67,7 @@ async def test_a_change_that_has_ended_is_not_counted(api: Control) -> None:
     await change(api, "/v1/limits/rocketmq/orders", {"messages": "5/s", "expires": "30min"})
     await change(api, "/v1/rules/mine", {"match": {"topic": "orders"}, "limit": {"messages": "5/s"}, "expires": "30min"})
     await change(api, "/v1/limits/rocketmq/others", {"messages": "5/s", "expires": "2h"})
-    shown = glance.Glance(api.gateway, api.store)
+    shown = glance.AdminGlance(api.gateway, api.store)
     before = (await shown.added_to(SnapshotView(), 0)).live_changes
     assert isinstance(before, LiveChangesView)
     assert before.total == 3

@@ -14,9 +14,9 @@ pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq
 
 from common.log_files import manifest
-from common.log_files.compaction import Done, compact
+from common.log_files.compaction import CompactedHour, compact
 from common.log_files.compression import chunks, compress
-from common.log_files.manifest import Manifest, sha256_of
+from common.log_files.manifest import HourManifest, sha256_of
 from common.log_files.marks import Shipments
 from common.log_files.names import PARQUET, look
 from support.log_files import HOUR, NOON, killed_at_each_step, log_file, log_text
@@ -24,7 +24,7 @@ from support.log_files import HOUR, NOON, killed_at_each_step, log_file, log_tex
 LATER = NOON + 3 * HOUR
 
 
-def run(directory: Path, now: float = LATER) -> list[Done]:
+def run(directory: Path, now: float = LATER) -> list[CompactedHour]:
     return list(compact(directory, now, 600))
 
 
@@ -171,14 +171,14 @@ def test_a_log_of_a_newer_gateway_stays(tmp_path: Path) -> None:
 
 def test_what_was_shipped_here_is_held_against_its_manifest(tmp_path: Path) -> None:
     path = log_file(tmp_path)
-    known = Manifest("g1", NOON)
-    known.add(manifest.Entry("dt=2026-11-21/hr=12/g1-b1-000000.jsonl", path.stat().st_size, "0" * 64, 20))
+    known = HourManifest("g1", NOON)
+    known.add(manifest.ManifestEntry("dt=2026-11-21/hr=12/g1-b1-000000.jsonl", path.stat().st_size, "0" * 64, 20))
     (tmp_path / known.name).parent.mkdir(parents=True)
     (tmp_path / known.name).write_bytes(known.text())
     (done,) = run(tmp_path)
     assert "is not what manifest/g1/dt=2026-11-21/hr=12.json says; ship the hour again" in done.fault
     known.files = {}
-    known.add(manifest.Entry("dt=2026-11-21/hr=12/g1-b1-000000.jsonl", path.stat().st_size, sha256_of(path), 20))
+    known.add(manifest.ManifestEntry("dt=2026-11-21/hr=12/g1-b1-000000.jsonl", path.stat().st_size, sha256_of(path), 20))
     (tmp_path / known.name).write_bytes(known.text())
     (done,) = run(tmp_path)
     assert not done.fault
@@ -201,7 +201,7 @@ def test_where_the_compacted_file_is_gone_nothing_is_removed(tmp_path: Path) -> 
 @pytest.mark.parametrize("text", ["{}", "[]", "17", "{", '{"v":9,"files":[]}', '{"v":1,"files":[{"name":"x"}]}'])
 def test_a_manifest_that_cannot_be_read_is_told(tmp_path: Path, text: str) -> None:
     log_file(tmp_path)
-    path = tmp_path / Manifest("g1", NOON).name
+    path = tmp_path / HourManifest("g1", NOON).name
     path.parent.mkdir(parents=True)
     path.write_text(text)
     (done,) = run(tmp_path)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from common.log_files import durable
-from common.log_files.keeper import STALE_S, Order, Pace, Report, keep_files
-from common.log_files.manifest import Manifest
+from common.log_files.keeper import STALE_S, Order, Report, WorkPace, keep_files
+from common.log_files.manifest import HourManifest
 from common.log_files.marks import Counted, Shipments
 from common.log_files.names import look
 from support.log_files import HOUR, NOON, killed_at_each_step, log_file, log_text
@@ -23,7 +23,7 @@ TARGET = "s3://bucket/log"
 def keep(
     directory: Path, *, codec: str = "off", keep_s: int = 30 * DAY, size: int = 1 << 40, until: str = "auto", now: float = NOW
 ) -> Report:
-    return keep_files(Order(str(directory), codec, keep_s, size, until), now, Pace(0))
+    return keep_files(Order(str(directory), codec, keep_s, size, until), now, WorkPace(0))
 
 
 def days(directory: Path) -> list[int]:
@@ -86,7 +86,7 @@ def test_an_hour_of_a_gateway_goes_whole_with_its_manifest_or_not_at_all(tmp_pat
     fill(tmp_path, 2)
     log_file(tmp_path, gateway="g1-b")  # whose name begins as the other's does
     for gateway in ("g1", "g1-b"):
-        durable.write(tmp_path / Manifest(gateway, NOON).name, b"{}")
+        durable.write(tmp_path / HourManifest(gateway, NOON).name, b"{}")
     shipments = Shipments(tmp_path, TARGET)
     for file in look(tmp_path).files:
         if file.gateway == "g1" and file.stem.endswith("-000000"):
@@ -98,20 +98,20 @@ def test_an_hour_of_a_gateway_goes_whole_with_its_manifest_or_not_at_all(tmp_pat
             shipments.add(file, {})
     assert keep(tmp_path, size=0).deleted_files == 4
     assert [file.gateway for file in look(tmp_path).files] == ["g1-b"]
-    assert not (tmp_path / Manifest("g1", NOON).name).exists()
-    assert (tmp_path / Manifest("g1-b", NOON).name).exists()
+    assert not (tmp_path / HourManifest("g1", NOON).name).exists()
+    assert (tmp_path / HourManifest("g1-b", NOON).name).exists()
 
 
 def test_no_manifest_names_a_file_that_is_gone_when_a_round_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def write() -> None:
         fill(tmp_path, 1)
-        durable.write(tmp_path / Manifest("g1", NOON).name, b"{}")
+        durable.write(tmp_path / HourManifest("g1", NOON).name, b"{}")
 
     write()
     deaths = 0
     for _ in killed_at_each_step(monkeypatch, lambda: keep(tmp_path, keep_s=7 * DAY)):
         deaths += 1
-        assert len(look(tmp_path).files) == 2 or not (tmp_path / Manifest("g1", NOON).name).exists()
+        assert len(look(tmp_path).files) == 2 or not (tmp_path / HourManifest("g1", NOON).name).exists()
         write()
     assert deaths >= 3
 

@@ -108,10 +108,10 @@ def test_compressed_and_compacted_files_go_with_what_is_known_of_them(tmp_path: 
         break  # the first gateway's hour alone
     run(log, target)
     assert whole(log, target)
-    (entry,) = manifest.read(target.get(manifest.Manifest("g1", NOON).name) or b"", "g1", NOON).files.values()
+    (entry,) = manifest.read(target.get(manifest.HourManifest("g1", NOON).name) or b"", "g1", NOON).files.values()
     assert (entry.lines, entry.corrupt, len(entry.sources)) == (40, 1, 2)
     assert gzip.decompress(target.get("corrupt/dt=2026-11-21/hr=12/g1-b1-000000.jsonl.gz") or b"") == b"{torn\n"
-    (entry,) = manifest.read(target.get(manifest.Manifest("g2", NOON).name) or b"", "g2", NOON).files.values()
+    (entry,) = manifest.read(target.get(manifest.HourManifest("g2", NOON).name) or b"", "g2", NOON).files.values()
     assert (entry.name.rpartition("/")[2], entry.lines) == ("g2-b1-000000.jsonl.zst", 20)
 
 
@@ -125,7 +125,7 @@ def test_an_hour_that_is_compacted_after_half_of_it_was_shipped_takes_the_place_
     log_file(log, number=1)
     list(compact(log, LATER, 600))
     assert [each.files for each in run(log, target)] == [1]
-    known = manifest.read(target.get(manifest.Manifest("g1", NOON).name) or b"", "g1", NOON)
+    known = manifest.read(target.get(manifest.HourManifest("g1", NOON).name) or b"", "g1", NOON)
     assert [name.rpartition("/")[2] for name in known.files] == ["g1-b1-000000.parquet"]
     assert run(log, target) == []
 
@@ -148,7 +148,7 @@ def test_a_damaged_file_is_told_and_its_hour_waits_while_others_go(tmp_path: Pat
     first, second = run(log, target)
     assert "torn or damaged" in first.fault
     assert (second.gateway, second.fault) == ("g2", "")
-    assert target.get(manifest.Manifest("g1", NOON).name) is None
+    assert target.get(manifest.HourManifest("g1", NOON).name) is None
 
 
 def test_an_open_file_keeps_its_hour_until_it_is_closed_or_old(tmp_path: Path) -> None:

@@ -34,7 +34,18 @@ from gateway.telemetry import exposition
 from gateway.workers import rules as rule_sets
 from gateway.workers.bucket_ids import announcement
 from gateway.workers.limit_requests import CHANGE, VIEW
-from gateway.workers.wire import FOR_WORKERS, Begin, Done, Frames, LimitRequestDone, LimitRequested, NewRaise, NewRules, StateReport, Up
+from gateway.workers.wire import (
+    FOR_WORKERS,
+    Begin,
+    ChangeDone,
+    LimitRequestDone,
+    LimitRequested,
+    NewRaise,
+    NewRules,
+    StateReport,
+    Up,
+    WireFrames,
+)
 from gateway.workers.worker import encoded
 from limiter.judge import Judge
 from limiter.limits import Limit, LimitChange, Rate
@@ -81,7 +92,7 @@ async def test_a_change_is_in_force_when_every_worker_has_answered(parent: Paren
         steps = []
         for child in parent.children.values():
             steps.append(done.is_set())
-            child.take(Done(waiting(child)[0]))
+            child.take(ChangeDone(waiting(child)[0]))
             await trio.sleep(0.1)
         steps.append(done.is_set())
     assert steps == [False, False, True]
@@ -98,7 +109,7 @@ async def test_reloads_that_change_no_rule_leave_nothing_to_wait_for_behind(pare
         await parent.reload()
         assert [len(child.unanswered) for child in parent.children.values()] == [1, 1]
         for child in parent.children.values():
-            child.take(Done(waiting(child)[-1]))
+            child.take(ChangeDone(waiting(child)[-1]))
 
 
 async def test_a_reload_that_a_worker_could_not_put_in_force_has_failed(parent: Parent) -> None:
@@ -107,7 +118,7 @@ async def test_a_reload_that_a_worker_could_not_put_in_force_has_failed(parent: 
     for fault in ("a.key cannot be used: Too many open files", ""):
         await parent.reload()
         for worker, child in parent.children.items():
-            child.take(Done(waiting(child)[-1], fault if worker == 2 else ""))
+            child.take(ChangeDone(waiting(child)[-1], fault if worker == 2 else ""))
         try:
             await parent.reloaded_everywhere()
         except ReloadFailedError as error:
@@ -141,7 +152,7 @@ async def test_a_worker_that_does_not_answer_is_killed_and_not_waited_for(
     parent.children[2].pid = 4712
     began = trio.current_time()
     parent.enforce(parent.store.rules())
-    parent.children[1].take(Done(waiting(parent.children[1])[0]))
+    parent.children[1].take(ChangeDone(waiting(parent.children[1])[0]))
     await parent.in_force()
     assert (killed, trio.current_time() - began) == ([(4712, 9)], ANSWER_S)
 
@@ -393,7 +404,7 @@ def test_an_address_that_cannot_be_bound_is_named_with_a_remedy(address: tuple[A
 def sent(child: Child) -> list[Any]:
     """The messages that a worker is still to be sent, which are then gone."""
     frames, child.outbox._frames = child.outbox._frames, []
-    return [FOR_WORKERS.decode(body) for body in Frames().feed(b"".join(frames))]
+    return [FOR_WORKERS.decode(body) for body in WireFrames().feed(b"".join(frames))]
 
 
 async def test_the_demand_of_an_hour_is_that_of_all_workers_and_the_raise_goes_to_them_alone(

@@ -18,7 +18,7 @@ from fuzz.targets.admin_http import served
 
 from admin.access import token_files
 from admin.app import Admin
-from admin.authentication.auth import Tokens
+from admin.authentication.auth import ValidTokens
 from admin.authentication.token_store import TokenStore
 from admin.http.peer import Peer
 from admin.store.state import decode_state, encode_state
@@ -86,7 +86,7 @@ class World:
         self.clock = Clock()
         self.store = Store.open(self.folder, RULES, self.clock, Unsynced(), rule_texts=RuleTexts())
         self.made = TokenStore(self.folder)
-        self.tokens = Tokens(token_files(self.folder, ()), self.made, self.clock)
+        self.tokens = ValidTokens(token_files(self.folder, ()), self.made, self.clock)
         self.token = b"Bearer " + (self.folder / "admin.token").read_bytes().strip()
         self.files = self._files()
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import h11
 from fuzz.scripts import cut
 
-from admin.http.parsing import MAX_CHUNK_LINE, MAX_HEAD, BodyFrame, Head, RefusedError, check_head, parse_head
+from admin.http.parsing import MAX_CHUNK_LINE, MAX_HEAD, BodyFrame, Head, RequestRefusedError, check_head, parse_head
 
 STATUSES = (400, 431)
 REQUEST_LINE = re.compile(rb"([A-Z]+) ([!-~]+) HTTP/1\.[01]")
@@ -63,7 +63,7 @@ def served(pieces: list[bytes]) -> tuple[list[tuple[Head, bytes]], int]:
                     assert connection.their_state not in (h11.IDLE, h11.SEND_BODY, h11.ERROR), connection.their_state
                     found.append((head, body))
                     head = None
-    except RefusedError as refused:
+    except RequestRefusedError as refused:
         return found, refused.status
     return found, 0
 
@@ -75,7 +75,7 @@ def decoded(connection: h11.Connection) -> bytes:
         try:
             event = connection.next_event()
         except h11.RemoteProtocolError as error:
-            raise RefusedError(400, str(error)) from error
+            raise RequestRefusedError(400, str(error)) from error
         if not isinstance(event, h11.Data):
             return out
         out += bytes(event.data)

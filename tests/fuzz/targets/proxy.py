@@ -18,8 +18,8 @@ def proxy_header(data: bytes) -> None:
     assert proxy_protocol.read(data[: found.size]) == found
     assert proxy_protocol.read(data + b"\x00") == found
     for size in range(proxy_protocol.MIN_BYTES, found.size):
-        assert not isinstance(proxy_protocol.read(data[:size]), proxy_protocol.Header), "read before it was whole"
+        assert not isinstance(proxy_protocol.read(data[:size]), proxy_protocol.ProxyHeader), "read before it was whole"
     if found.ends is not None:
         again = proxy_protocol.read(proxy_protocol.write(found.ends))
-        assert isinstance(again, proxy_protocol.Header)
+        assert isinstance(again, proxy_protocol.ProxyHeader)
         assert again.ends == found.ends

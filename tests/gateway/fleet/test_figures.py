@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.fleet.figures import FIGURES, OwnFigures, Told, believed
+from gateway.fleet.figures import FIGURES, FleetFigures, OwnFigures, believed
 from gateway.fleet.redis_owner import RedisOwner
 from gateway.fleet.script import figures_key_of
 from limiter.limits import SECOND, Limit, Rate
@@ -85,7 +85,7 @@ def test_what_is_too_long_is_not_read(owner: RedisOwner) -> None:
 def test_the_sum_is_of_all_members() -> None:
     found = believed(["0 " + told("b", 1, 2, 3), "0 " + told("a", 10, 20, 30)], 5)
     assert found.sum() == dict(zip(FIGURES, (11, 5.5, 5.5, 110, 22, 33), strict=True))
-    assert Told([], []).sum() == dict.fromkeys(FIGURES, 0)
+    assert FleetFigures([], []).sum() == dict.fromkeys(FIGURES, 0)
 
 
 def test_each_reads_what_all_have_told_lately(owner: RedisOwner) -> None:

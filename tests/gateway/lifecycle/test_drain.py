@@ -15,7 +15,7 @@ import yaml
 from config.known_settings import DrainSettings
 from gateway.clock import now_ns
 from gateway.counting.accounts import Accounts
-from gateway.lifecycle.drain import AFTER_S, LAST_S, Gateway, begin_drain, close_overdue, drain, hold
+from gateway.lifecycle.drain import AFTER_S, LAST_S, DrainedGateway, begin_drain, close_overdue, drain, hold
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.session.states import OPEN
 
@@ -55,7 +55,7 @@ async def test_the_time_of_a_drain_runs_from_the_request_for_it() -> None:
         executor=SimpleNamespace(close=done), disk=SimpleNamespace(close=done), fill_levels=None, access_log=None, handed_over=False,
     )  # fmt: skip
     with trio.fail_after(30):
-        await drain(cast(Gateway, gateway), now_ns() - DrainSettings().timeout_ns)
+        await drain(cast(DrainedGateway, gateway), now_ns() - DrainSettings().timeout_ns)
     assert floor.turns == [begin_drain, close_overdue]
     assert floor.closed
 
@@ -80,7 +80,7 @@ class Held:
     async def hold(self) -> float:
         """The seconds it took."""
         began = trio.current_time()
-        await hold(cast(Gateway, self), int(began * 1e9))
+        await hold(cast(DrainedGateway, self), int(began * 1e9))
         return trio.current_time() - began
 
 

@@ -12,8 +12,8 @@ import pytest
 import trio
 
 from gateway.lifecycle.spool_watch import SpoolWatch, clear_spool
-from gateway.waiting.disk.left_behind import Found
-from gateway.waiting.disk.waiting_disk import LOCK, WRITE, Job, WaitingDisk
+from gateway.waiting.disk.left_behind import LeftBehind
+from gateway.waiting.disk.waiting_disk import LOCK, WRITE, DiskJob, WaitingDisk
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_trouble_and_its_end_are_told_once_each(disk: WaitingDisk, caplog: pytes
     watch = SpoolWatch(disk)
     watch.look()
     disk.directory.write_text("a file where the directory should be")
-    disk.submit(Job(None, WRITE, "1"))
+    disk.submit(DiskJob(None, WRITE, "1"))
     for _ in range(3):
         disk.work(WRITE)
         watch.look()
@@ -64,11 +64,11 @@ async def test_what_is_left_behind_is_told_at_the_start_and_only_deleted_later(t
 async def test_a_stop_does_not_wait_for_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, goes_on, over = trio.Event(), threading.Event(), threading.Event()
 
-    def hang(_: Path) -> Found:
+    def hang(_: Path) -> LeftBehind:
         trio.from_thread.run_sync(begun.set)
         goes_on.wait(10)
         over.set()
-        return Found()
+        return LeftBehind()
 
     monkeypatch.setattr("gateway.lifecycle.spool_watch.clear_left_behind", hang)
     async with trio.open_nursery() as nursery:

@@ -13,7 +13,7 @@ from pamqp import commands
 from gateway.session.listener_config import ListenerConfig
 from gateway.session.totals import SessionTotals, session_totals
 from gateway.telemetry.collector import broker_flow_lines, limiter_lines
-from gateway.telemetry.ports import Gateway
+from gateway.telemetry.ports import ObservedGateway
 from limiter.rules.rule_set import RuleSet
 from support.amqp import frames as amqp
 from support.amqp.link import Link
@@ -104,7 +104,7 @@ def test_the_brokers_times_do_not_go_back_when_a_connection_ends(wires: Wires) -
     listening = {
         name: SimpleNamespace(name=name, config=at, protocol="amqp") for name, at in (("first", first), ("other", config("other")))
     }
-    gateway = cast(Gateway, SimpleNamespace(listening=listening))
+    gateway = cast(ObservedGateway, SimpleNamespace(listening=listening))
     wires.at_end = lambda session, _: session.flow.close(wires.now())  # as the gateway does
     blocked.answer(BLOCKED)
     wires.elapse(10)
@@ -128,6 +128,6 @@ def test_a_stages_time_is_that_of_open_connections_and_of_those_that_are_over(wi
     )  # fmt: skip
     open_now = SessionTotals()
     open_now.reader_ns = 4_000_000_000
-    found = told(limiter_lines(cast(Gateway, gateway), open_now))
+    found = told(limiter_lines(cast(ObservedGateway, gateway), open_now))
     name = "sluice_credit_blocked_seconds_total"
     assert (found[name, "reader"], found[name, "limiter"]) == (5, 2.5)

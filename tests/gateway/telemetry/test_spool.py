@@ -13,7 +13,7 @@ from control_plane.workers import scrapes
 from control_plane.workers.named_series import all_named
 from gateway.telemetry import spool
 from gateway.telemetry.views import merge
-from gateway.waiting.disk.waiting_disk import WRITE, Job, WaitingDisk
+from gateway.waiting.disk.waiting_disk import WRITE, DiskJob, WaitingDisk
 from support.idle_standalone import idle_standalone
 
 ORDERS = ("amqp", "%2F/orders/", "produce")
@@ -74,7 +74,7 @@ def test_a_spool_that_cannot_be_written_is_a_warning_and_a_metric(standalone: St
     disk.directory.parent.mkdir(exist_ok=True)
     disk.directory.write_text("a file where the directory should be")
     writer = WaitingDisk(disk.directory, 1, 1, threads=False)  # the same, without threads that would wait
-    writer.submit(Job(None, WRITE, "1"))
+    writer.submit(DiskJob(None, WRITE, "1"))
     writer.work(WRITE)
     disk.trouble = writer.trouble
     writer.close(1.0)

@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.transport.proxy_protocol import MAX_V1_BYTES, MAX_V2_BYTES, SIGNATURE, Ends, Header, MalformedHeaderError, plain, read, write
+from gateway.transport.proxy_protocol import (
+    MAX_V1_BYTES,
+    MAX_V2_BYTES,
+    SIGNATURE,
+    Ends,
+    MalformedHeaderError,
+    ProxyHeader,
+    plain,
+    read,
+    write,
+)
 from support.cases import in_one_loop
 
 V4 = Ends(("192.0.2.7", 50112), ("198.51.100.1", 5672))
@@ -41,8 +51,8 @@ def v2(command: int, family: int, block: bytes) -> bytes:
     ],
 )
 def test_a_header_is_read_whole_byte_by_byte_and_with_what_follows(data: bytes, ends: Ends | None) -> None:
-    assert read(data) == Header(len(data), ends)
-    assert read(data + b"AMQP\x00\x00\x09\x01") == Header(len(data), ends)
+    assert read(data) == ProxyHeader(len(data), ends)
+    assert read(data + b"AMQP\x00\x00\x09\x01") == ProxyHeader(len(data), ends)
     for size in range(len(data)):
         need = read(data[:size])
         assert isinstance(need, int)
@@ -51,7 +61,7 @@ def test_a_header_is_read_whole_byte_by_byte_and_with_what_follows(data: bytes, 
 
 def test_the_longest_line_of_version_1_is_taken_and_a_longer_one_is_not() -> None:
     longest = b"PROXY UNKNOWN ".ljust(MAX_V1_BYTES - 2, b"x") + b"\r\n"
-    assert read(longest) == Header(107, None)
+    assert read(longest) == ProxyHeader(107, None)
     with pytest.raises(MalformedHeaderError, match="without an end within 107 bytes"):
         read(longest[:-2] + b"x\r\n")
 
@@ -98,7 +108,7 @@ def test_headers_are_written_as_the_specification_draws_them() -> None:
 def test_ends_of_two_families_are_written_as_ipv6() -> None:
     mixed = Ends(("192.0.2.7", 1), ("2001:db8::1", 2))
     assert write(mixed)[13] == 0x21
-    assert read(write(mixed)) == Header(52, mixed)
+    assert read(write(mixed)) == ProxyHeader(52, mixed)
 
 
 @pytest.mark.parametrize(
@@ -126,10 +136,10 @@ v6 = st.integers(0, 2**128 - 1).map(lambda number: str(IPv6Address(number)))
 )
 def test_a_header_that_is_written_reads_back_in_both_versions(ends: Ends, after: bytes) -> None:
     written = write(ends)
-    assert read(written + after) == Header(len(written), ends)
+    assert read(written + after) == ProxyHeader(len(written), ends)
     family = "TCP6" if ":" in ends.source[0] else "TCP4"
     line = f"PROXY {family} {ends.source[0]} {ends.destination[0]} {ends.source[1]} {ends.destination[1]}\r\n".encode()
-    assert read(line + after) == Header(len(line), ends)
+    assert read(line + after) == ProxyHeader(len(line), ends)
 
 
 beginnings = st.sampled_from(
@@ -158,8 +168,8 @@ MAPPED = IPv6Address("::ffff:192.0.2.7").packed + IPv6Address("::ffff:198.51.100
     ids=["version 1", "version 2"],
 )
 def test_an_ipv4_client_is_the_same_by_whichever_socket_it_came_to_the_balancer(data: bytes) -> None:
-    assert read(data) == Header(len(data), V4)
-    assert read(write(V4)) == Header(len(V4_BYTES), V4)
+    assert read(data) == ProxyHeader(len(data), V4)
+    assert read(write(V4)) == ProxyHeader(len(V4_BYTES), V4)
 
 
 def test_a_missing_header_is_told_with_the_way_out() -> None:

@@ -20,18 +20,18 @@ from gateway.workers.wire import (
     Begin,
     BucketAnnounced,
     BucketsForgotten,
+    ChangeDone,
     Describe,
     Described,
-    Done,
     FaultyFrameError,
-    Frames,
     Grants,
     NewRules,
     Outbox,
-    Ready,
     Reload,
     StateQuery,
     StateReport,
+    WireFrames,
+    WorkerReady,
     frame,
     listen,
 )
@@ -48,11 +48,11 @@ FROM_PARENTS: list[Message] = [
     Drain(),
 ]
 FROM_WORKERS: list[Message] = [
-    Ready(4711),
+    WorkerReady(4711),
     BucketAnnounced(1, ("topic", "", "amqp", "t"), "amqp", b"/", b"", b"\xff", "t", Sender("rabbit", "10.0.0.7"), None, "produce", 0),
     Asks([(1, 20, 0), (1, -3, 0)]),
     BucketsForgotten([1, 2]),
-    Done(4, "why not"),
+    ChangeDone(4, "why not"),
     StateReport(5, {"topics": b"\x90"}, [(1, 2, 3, 4, 5, 6, 7, 8, 9, -1)]),
     Described(6, [ConnectionView(id=1_000_000_017, listener="here", protocol="amqp", tls=EncryptionView(version="TLSv1.3"))]),
 ]
@@ -61,7 +61,7 @@ FROM_WORKERS: list[Message] = [
 @given(st.data())
 def test_messages_come_out_as_they_went_in_however_they_are_cut(data: st.DataObject) -> None:
     whole = b"".join(frame(message) for message in FROM_WORKERS)
-    frames = Frames()
+    frames = WireFrames()
     bodies = []
     while whole:
         size = data.draw(st.integers(1, len(whole)))
@@ -72,13 +72,13 @@ def test_messages_come_out_as_they_went_in_however_they_are_cut(data: st.DataObj
 
 @pytest.mark.parametrize("message", FROM_PARENTS, ids=lambda message: type(message).__name__)
 def test_each_message_of_a_parent_comes_out_as_it_went_in(message: Message) -> None:
-    (body,) = Frames().feed(frame(message))
+    (body,) = WireFrames().feed(frame(message))
     assert FOR_WORKERS.decode(body) == message
 
 
 def test_a_frame_above_the_greatest_length_is_an_error() -> None:
     with pytest.raises(FaultyFrameError, match="a frame of"):
-        Frames().feed(HEAD.pack(MAX_FRAME_BYTES + 1))
+        WireFrames().feed(HEAD.pack(MAX_FRAME_BYTES + 1))
 
 
 async def test_a_frame_that_is_no_message_is_an_error() -> None:
@@ -101,7 +101,7 @@ async def test_an_outbox_is_sent_in_order_and_the_end_of_the_other_ends_it() -> 
             await trio.testing.wait_all_tasks_blocked()
             listening.cancel_scope.cancel()
         await theirs.aclose()
-        outbox.put(Ready(1))  # to nobody
+        outbox.put(WorkerReady(1))  # to nobody
     assert found == FROM_WORKERS
 
 

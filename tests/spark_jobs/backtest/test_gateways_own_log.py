@@ -20,7 +20,7 @@ from limiter.rules.rule import Rule
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import parse_topic
 from spark_jobs.backtest.contender import Contender, contender
-from spark_jobs.backtest.replay import Line, Replay
+from spark_jobs.backtest.replay import Replay, ReplayedLine
 
 START = 1_795_000_000  # epoch s
 SECONDS = 240
@@ -78,12 +78,14 @@ def traffic(seed: int) -> list[list[Sent]]:
     return found
 
 
-def as_line(text: str) -> Line | None:
+def as_line(text: str) -> ReplayedLine | None:
     found = json.loads(text)
     if found.get("heartbeat"):
         return None
     counts = ("messages", "bytes", "refused_messages", "refused_bytes", "delayed_messages", "dropped_messages", "max_100ms_messages")
-    return Line(found["protocol"], found["topic"], found["client"], found["user"], found["group"], *(found[name] for name in counts))
+    return ReplayedLine(
+        found["protocol"], found["topic"], found["client"], found["user"], found["group"], *(found[name] for name in counts)
+    )
 
 
 def run(rules: RuleSet, seconds: list[list[Sent]]) -> GatewayModel:
@@ -97,7 +99,7 @@ def run(rules: RuleSet, seconds: list[list[Sent]]) -> GatewayModel:
 
 def replayed(tried: Contender, lines: list[str]) -> Counter[str]:
     replay = Replay([tried])
-    by_second: dict[int, list[Line]] = {}
+    by_second: dict[int, list[ReplayedLine]] = {}
     for text in lines:
         line = as_line(text)
         if line is not None:

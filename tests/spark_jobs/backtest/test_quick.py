@@ -13,7 +13,7 @@ from limiter.rules.match import Match
 from limiter.rules.rule import Rule
 from spark_jobs.backtest.contender import contender
 from spark_jobs.backtest.quick import StateDay, quick_day
-from spark_jobs.backtest.replay import Line, Replay
+from spark_jobs.backtest.replay import Replay, ReplayedLine
 from spark_jobs.days import Day
 from spark_jobs.state.topic_day import TopicSeconds, rows
 
@@ -75,7 +75,9 @@ def exact(amounts: list[int], quota: Quota, open_for_ns: int, seed: int) -> tupl
     for second, amount in enumerate(amounts):
         if amount:
             peak = chance.randrange(amount + 1)
-            replay.second(DAY.start + second, [Line("rocketmq", "t", "10.0.0.1", None, None, amount, 100 * amount, 0, 0, 0, 0, peak)])
+            replay.second(
+                DAY.start + second, [ReplayedLine("rocketmq", "t", "10.0.0.1", None, None, amount, 100 * amount, 0, 0, 0, 0, peak)]
+            )
     count = replay.sides[0].counts.get(0)
     return (0, 0) if count is None else (count.refused, count.limited_seconds)
 

@@ -18,14 +18,14 @@ from limiter.topics import parse_topic
 from spark_jobs.backtest.arrivals import INSTANTS_MS, kept, offered, spread
 from spark_jobs.backtest.contender import Contender, contender
 from spark_jobs.backtest.raises import DayRaise
-from spark_jobs.backtest.replay import Line, Replay, Side
+from spark_jobs.backtest.replay import Replay, ReplayedLine, ReplayedSide
 
 START = 1_795_000_000  # epoch s
 
 
-def line(topic: str, messages: int, client: str = "10.0.0.1", **more: int) -> Line:
+def line(topic: str, messages: int, client: str = "10.0.0.1", **more: int) -> ReplayedLine:
     counts = {"bytes": 100 * messages, "refused": 0, "refused_bytes": 0, "delayed": 0, "dropped": 0, "peak_100ms": 0, **more}
-    return Line("rocketmq", topic, client, None, "g", messages, **counts)
+    return ReplayedLine("rocketmq", topic, client, None, "g", messages, **counts)
 
 
 def quota(topic: str, rate: float, burst: int) -> Quota:
@@ -36,7 +36,7 @@ def of(*quotas: Quota) -> Contender:
     return contender("tried", (), quotas)[0]
 
 
-def replayed(tried: Contender, seconds: list[list[Line]]) -> Side:
+def replayed(tried: Contender, seconds: list[list[ReplayedLine]]) -> ReplayedSide:
     replay = Replay([tried])
     for number, lines in enumerate(seconds):
         replay.second(START + number, lines)
@@ -84,7 +84,7 @@ def test_every_line_keeps_its_part_of_what_counts() -> None:
     assert kept([5, 5], 0) == [0, 0]
 
 
-def messages_one_by_one(tried: Contender, seconds: list[list[Line]]) -> Counter[tuple[str, str]]:
+def messages_one_by_one(tried: Contender, seconds: list[list[ReplayedLine]]) -> Counter[tuple[str, str]]:
     """Refused messages by topic and client, of a judge that is asked about each message by itself."""
     judge = Judge(tried.rule_set())
     refused: Counter[tuple[str, str]] = Counter()

@@ -19,7 +19,7 @@ from spark_jobs.backtest.run import Task
 from spark_jobs.days import Day
 from spark_jobs.errors import InsufficientInputError
 from spark_jobs.state.manifest import Manifest
-from spark_jobs.state.state import State
+from spark_jobs.state.state import DayStates
 from spark_jobs.state.topic_day import TopicSeconds, rows
 from spark_jobs.storage.local import LocalStorage
 from spark_jobs.storage.location import Location
@@ -65,7 +65,7 @@ def write_state(folder: Path, date: str) -> None:
                 passed_bytes=100 * passed, refused_bytes=none, peak_100ms=passed // 2, largest=none + 100, gateways=(),
             )
         )  # fmt: skip
-    state = State(Location.of("state", folder), LocalStorage())
+    state = DayStates(Location.of("state", folder), LocalStorage())
     data = folder / f"dt={date}" / "data-1" / "topics"
     data.mkdir(parents=True)
     pq.write_table(rows(batch, day, SECONDS), data / "part-0.parquet")
@@ -150,7 +150,7 @@ def test_days_that_are_missing_are_left_out_and_named(
 
 
 def test_published_is_the_last_night_that_was_not_only_begun(tmp_path: Path) -> None:
-    state = State(Location.of("state", tmp_path), LocalStorage())
+    state = DayStates(Location.of("state", tmp_path), LocalStorage())
     assert published(state, "2026-11-20") is None
     for rate, date, files in ((1, "2026-11-16", ()), (2, "2026-11-17", ("begun.json", "applied.json")), (3, "2026-11-18", ("begun.json",))):
         folder = tmp_path / "nights" / f"dt={date}"

@@ -10,10 +10,10 @@ import pytest
 
 from spark_jobs.days import Day
 from spark_jobs.errors import InsufficientInputError
-from spark_jobs.log.files import LogFile, files_of
+from spark_jobs.log.files import StoredLogFile, files_of
 from spark_jobs.storage.local import LocalStorage
 from spark_jobs.storage.location import Location
-from spark_jobs.storage.storage import Entry
+from spark_jobs.storage.storage import StoredFile
 
 DAY = "dt=2026-11-20"
 HOURS = Day("2026-11-20").partitions
@@ -24,7 +24,7 @@ def put(path: Path, text: str = "x\n") -> None:
     path.write_text(text)
 
 
-def look(folder: Path, hours: list[tuple[str, str]] | None = None) -> list[LogFile]:
+def look(folder: Path, hours: list[tuple[str, str]] | None = None) -> list[StoredLogFile]:
     return files_of(Location.of("log", folder), hours or HOURS, LocalStorage())
 
 
@@ -98,7 +98,7 @@ def test_a_file_that_is_renamed_meanwhile_is_found_under_its_new_name(tmp_path: 
     put(tmp_path / DAY / "hr=00/a.jsonl.open", "a")
 
     class Closing(LocalStorage):
-        def checksum(self, entry: Entry) -> str | None:
+        def checksum(self, entry: StoredFile) -> str | None:
             if entry.name.endswith(".open"):
                 entry.location.local.rename(entry.location.local.with_suffix(""))
             return super().checksum(entry)
@@ -111,7 +111,7 @@ def test_files_that_go_on_vanishing_are_insufficient_input(tmp_path: Path) -> No
     put(tmp_path / DAY / "hr=00/a.jsonl", "a")
 
     class Vanishing(LocalStorage):
-        def checksum(self, entry: Entry) -> str | None:
+        def checksum(self, entry: StoredFile) -> str | None:
             raise FileNotFoundError(str(entry))
 
     with pytest.raises(InsufficientInputError, match="vanish"):

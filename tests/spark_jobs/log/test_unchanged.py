@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from common.log_files import durable
-from common.log_files.keeper import Order, Pace, keep_files
+from common.log_files.keeper import Order, WorkPace, keep_files
 from spark_jobs.log.unchanged import unchanged
 from spark_jobs.storage.location import Location
 from support.log_files import NOON, log_file
@@ -20,9 +20,9 @@ def test_a_keeper_waits_for_the_job(tmp_path: Path) -> None:
     order = Order(str(tmp_path), "gzip", 10**9, 1 << 40, "age")
     with unchanged(Location.of("log", tmp_path)) as stays:
         assert stays
-        assert keep_files(order, NOON + 7200, Pace(0)).busy
+        assert keep_files(order, NOON + 7200, WorkPace(0)).busy
         assert path.exists()
-    assert keep_files(order, NOON + 7200, Pace(0)).compressed_files == 1
+    assert keep_files(order, NOON + 7200, WorkPace(0)).compressed_files == 1
 
 
 def test_the_job_does_not_wait_for_ever(tmp_path: Path) -> None:
@@ -51,4 +51,4 @@ def test_a_job_that_may_only_read_there_keeps_the_files_too(tmp_path: Path, monk
     monkeypatch.setattr(os, "open", as_somebody_else)
     with unchanged(Location.of("log", tmp_path)) as stays:
         assert stays
-        assert keep_files(Order(str(tmp_path), "gzip", 10**9, 1 << 40, "age"), NOON + 7200, Pace(0)).busy
+        assert keep_files(Order(str(tmp_path), "gzip", 10**9, 1 << 40, "age"), NOON + 7200, WorkPace(0)).busy

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from spark_jobs.method.promise import LEAST_EVIDENCE, LEAST_NIGHTS, LONG_NIGHTS, Night, promise
+from spark_jobs.method.promise import LEAST_EVIDENCE, LEAST_NIGHTS, LONG_NIGHTS, NightShare, promise
 
 
 def promised(nights: list[tuple[float, float]], topics: float = 10.0) -> tuple[float, float] | None:
-    return promise([Night(share, offered, topics) for share, offered in nights])
+    return promise([NightShare(share, offered, topics) for share, offered in nights])
 
 
 def test_nights_alike_promise_what_they_did() -> None:

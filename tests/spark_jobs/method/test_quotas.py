@@ -15,7 +15,7 @@ from spark_jobs.method.memory import Memory
 from spark_jobs.method.outcomes import OUTCOMES
 from spark_jobs.method.peakiness import Shape
 from spark_jobs.method.pins import Pin
-from spark_jobs.method.quotas import Facts, Quotas, Told, kept, published_rate
+from spark_jobs.method.quotas import Facts, Quotas, ToldDimension, kept, published_rate
 from spark_jobs.parameters import Parameters
 from support.quota_weeks.memories import memory_of
 
@@ -29,7 +29,7 @@ NIGHT = {"day": DATE, "protocol": "rocketmq", "dimension": "messages", "family":
 def told(
     rates: Any, *, memory: Memory | None = None, family: str = "quota", dimension: str = "messages", held: Any = 0, learning: Any = False,
     hourly: Any = 1.5, bursts: Any = None, nights: Sequence[dict[str, Any]] = (), refused_days: int = 0, kept: Any = False,
-) -> Told:  # fmt: skip
+) -> ToldDimension:  # fmt: skip
     """What is told of topics t0, t1, ... with these rates."""
     found = np.asarray(rates, np.float64)
 
@@ -54,7 +54,7 @@ def told(
     )
     remembered = memory_of(np.full((len(found), 10), 10.0)) if memory is None else memory
     table = pa.Table.from_pylist([NIGHT | night for night in nights], OUTCOMES)
-    return Told(
+    return ToldDimension(
         remembered,
         decided,
         History([table], dimension, remembered.keys, DATE),
@@ -67,7 +67,12 @@ def told(
 
 
 def quotas(
-    messages: Told, octets: Told | None = None, *, pins: Sequence[Pin] = (), previous: Snapshot | None = None, shares: Any = None
+    messages: ToldDimension,
+    octets: ToldDimension | None = None,
+    *,
+    pins: Sequence[Pin] = (),
+    previous: Snapshot | None = None,
+    shares: Any = None,
 ) -> tuple[dict[str, Quota], dict[str, Any]]:
     """By topic; bytes as they are told of, else without a quota."""
     keys = messages.memory.keys

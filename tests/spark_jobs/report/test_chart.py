@@ -9,21 +9,23 @@ from xml.etree import ElementTree
 import pytest
 
 from spark_jobs.report.chart import FLOOR, TOP, chart
-from spark_jobs.report.facts import Day, Side
+from spark_jobs.report.facts import DayFacts, SideFacts
 from spark_jobs.report.reading import read_topics
 from spark_jobs.report.scale import DAYS, Scale, placed
 from support.models import quota_evidence
 
 
-def side(*days: Day, rate: float | None = None, dimension: str = "messages") -> Side:
+def side(*days: DayFacts, rate: float | None = None, dimension: str = "messages") -> SideFacts:
     (topic,) = read_topics(quota_evidence.snapshot(1), None)
     found = topic.side(dimension)
     assert found is not None
     return replace(found, pair=None if rate is None else (rate, 30), series=days)
 
 
-def day(number: int, mean: float | None = 1.0, quota: float | None = None, refused: float | None = 0.0, busiest: float | None = 4.0) -> Day:
-    return Day(f"2026-11-{number:02d}", mean, quota, refused, busiest)
+def day(
+    number: int, mean: float | None = 1.0, quota: float | None = None, refused: float | None = 0.0, busiest: float | None = 4.0
+) -> DayFacts:
+    return DayFacts(f"2026-11-{number:02d}", mean, quota, refused, busiest)
 
 
 def test_a_chart_is_xml_with_a_summary_for_those_who_cannot_see_it() -> None:
@@ -37,11 +39,11 @@ def test_a_chart_is_xml_with_a_summary_for_those_who_cannot_see_it() -> None:
 
 def test_no_day_no_chart() -> None:
     assert chart(side()) == ""
-    assert chart(side(Day("no day", 1, 1, 1, 1))) == ""
+    assert chart(side(DayFacts("no day", 1, 1, 1, 1))) == ""
 
 
 def test_days_stand_at_their_place_and_the_last_at_the_right() -> None:
-    found = placed((day(20), day(19), day(1), Day("2026-10-01", 1, 1, 1, 1), Day("?", 1, 1, 1, 1)))
+    found = placed((day(20), day(19), day(1), DayFacts("2026-10-01", 1, 1, 1, 1), DayFacts("?", 1, 1, 1, 1)))
     assert [(place, each.day) for place, each in found] == [(DAYS - 20, "2026-11-01"), (DAYS - 2, "2026-11-19"), (DAYS - 1, "2026-11-20")]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from spark_jobs.errors import InsufficientInputError
 from spark_jobs.state.manifest import STATE_FORMAT, Manifest
-from spark_jobs.state.state import State
+from spark_jobs.state.state import DayStates
 from spark_jobs.storage.local import LocalStorage
 from spark_jobs.storage.location import Location
 from spark_jobs.storage.storage import Storage
@@ -24,23 +24,23 @@ def manifest(date: str, data: str) -> Manifest:
 
 
 @pytest.fixture
-def state(place: tuple[Storage, Location]) -> State:
+def state(place: tuple[Storage, Location]) -> DayStates:
     """On each storage (the fixture `place` of `conftest.py`)."""
     storage, root = place
-    return State(root, storage)
+    return DayStates(root, storage)
 
 
-def fill(state: State, staged: Location) -> Location:
+def fill(state: DayStates, staged: Location) -> Location:
     """As Spark does: a staged folder comes to be when a table is written into it."""
     state.storage.write(staged.child("topics", "part-0.parquet"), b"x")
     return staged
 
 
-def data_folders(state: State) -> list[str]:
+def data_folders(state: DayStates) -> list[str]:
     return [entry.name for entry in state.storage.list(state.folder(DATE)) if entry.is_folder]
 
 
-def test_a_day_is_what_its_manifest_names_and_earlier_data_goes(state: State) -> None:
+def test_a_day_is_what_its_manifest_names_and_earlier_data_goes(state: DayStates) -> None:
     for _ in range(2):
         staged = fill(state, state.stage(DATE))
         state.publish(manifest(DATE, staged.name))
@@ -51,7 +51,7 @@ def test_a_day_is_what_its_manifest_names_and_earlier_data_goes(state: State) ->
 
 
 def test_the_data_is_on_the_disk_before_the_manifest_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    state = State(Location.of("state", tmp_path), LocalStorage())
+    state = DayStates(Location.of("state", tmp_path), LocalStorage())
     staged = fill(state, state.stage(DATE))
     synced: list[str] = []
     real = os.fsync
@@ -66,7 +66,7 @@ def test_the_data_is_on_the_disk_before_the_manifest_that_names_it(tmp_path: Pat
     assert max(at) < next(at for at, name in enumerate(synced) if name.startswith(".manifest.json"))
 
 
-def test_a_run_that_died_leaves_the_old_day_and_is_swept_by_the_next(state: State) -> None:
+def test_a_run_that_died_leaves_the_old_day_and_is_swept_by_the_next(state: DayStates) -> None:
     first = fill(state, state.stage(DATE))
     state.publish(manifest(DATE, first.name))
     died = fill(state, state.stage(DATE))
@@ -83,10 +83,10 @@ def test_a_run_that_dies_while_it_publishes_leaves_the_old_day(tmp_path: Path) -
                 raise OSError(28, "No space left on device", location.shown)
             super().write(location, data)
 
-    good = State(Location.of("state", tmp_path), LocalStorage())
+    good = DayStates(Location.of("state", tmp_path), LocalStorage())
     first = fill(good, good.stage(DATE))
     good.publish(manifest(DATE, first.name))
-    full = State(good.root, Full())
+    full = DayStates(good.root, Full())
     with pytest.raises(OSError, match="No space left"):
         full.publish(manifest(DATE, fill(full, full.stage(DATE)).name))
     found = good.manifest(DATE)
@@ -94,7 +94,7 @@ def test_a_run_that_dies_while_it_publishes_leaves_the_old_day(tmp_path: Path) -
     assert good.storage.list(good.data(found)) != []
 
 
-def test_only_days_before_and_within_memory_are_remembered(state: State) -> None:
+def test_only_days_before_and_within_memory_are_remembered(state: DayStates) -> None:
     for date in ("2026-11-01", "2026-11-17", "2026-11-19", "2026-11-20", "2026-11-21"):
         state.publish(manifest(date, state.stage(date).name))
     fill(state, state.stage("2026-11-18"))
@@ -107,14 +107,14 @@ def test_only_days_before_and_within_memory_are_remembered(state: State) -> None
 @pytest.mark.parametrize(
     "text", ["{", "[]", "\xff", "[" * 100_000, json.dumps({"format": 99}), json.dumps({"format": STATE_FORMAT, "date": DATE})]
 )
-def test_a_damaged_manifest_is_named_with_the_way_out(state: State, text: str) -> None:
+def test_a_damaged_manifest_is_named_with_the_way_out(state: DayStates, text: str) -> None:
     state.storage.write(state.folder(DATE).child("manifest.json"), text.encode("latin-1"))
     with pytest.raises(InsufficientInputError, match=r"manifest\.json: .*compute the day again"):
         state.manifest(DATE)
     assert state.stage(DATE).name.startswith("data-"), "computing it again is the way out"
 
 
-def test_a_state_of_the_first_format_is_refused_with_the_way_out(state: State) -> None:
+def test_a_state_of_the_first_format_is_refused_with_the_way_out(state: DayStates) -> None:
     state.publish(replace(manifest("2026-11-19", "data-1"), format=1))
     with pytest.raises(
         InsufficientInputError, match=r"dt=2026-11-19/manifest\.json: format 1, this program reads 2; compute the day again"
@@ -128,7 +128,7 @@ def test_equal_manifests_are_equal_bytes() -> None:
     assert Manifest.load(one.dump()).dump() == one.dump()
 
 
-def test_corrupt_lines_of_an_earlier_run_go(state: State) -> None:
+def test_corrupt_lines_of_an_earlier_run_go(state: DayStates) -> None:
     state.storage.write(state.root.child("corrupt", f"dt={DATE}", "a.json"), b"x")
     folder = state.keep_corrupt(None, DATE)
     assert state.storage.list(folder) == []

@@ -49,7 +49,7 @@ class SeenTopics(TopicList):
 
 
 class FakeGateway:
-    """Implements `admin.ports.Gateway`. Remembers what it was told."""
+    """Implements `admin.ports.OperatedGateway`. Remembers what it was told."""
 
     def __init__(self, rules: RuleSet, max_keys: int = 1000) -> None:
         self._judge = Judge(rules, max_keys)

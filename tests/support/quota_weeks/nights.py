@@ -16,7 +16,7 @@ from limiter.quota_snapshot import Snapshot
 from spark_jobs.days import Day
 from spark_jobs.method.outcomes import OUTCOMES
 from spark_jobs.method.pins import Pin
-from spark_jobs.night import Night, Result, compute_night
+from spark_jobs.night import Night, NightResult, compute_night
 from spark_jobs.nights.rails import Rails, hold
 from spark_jobs.parameters import Parameters
 from spark_jobs.state.manifest import Manifest
@@ -40,7 +40,7 @@ class Nights:
     outcomes: list[pa.Table] = field(default_factory=list)
     known: dict[bytes, pa.Table] = field(default_factory=lambda: KNOWN)
 
-    def night(self, week: Week, **manifest: Any) -> Result:
+    def night(self, week: Week, **manifest: Any) -> NightResult:
         """Compute the night after that day, publish its quotas (by its rails), keep its state. `manifest`: fields of the day's manifest."""
         facts, table = self.day(week, **manifest)
         result = self.result(facts, table)
@@ -61,7 +61,7 @@ class Nights:
             self.known[key] = rows(*asked)
         return facts, self.known[key]
 
-    def result(self, facts: Manifest, table: pa.Table) -> Result:
+    def result(self, facts: Manifest, table: pa.Table) -> NightResult:
         return compute_night(self.inputs(facts, table))
 
     def inputs(self, facts: Manifest, table: pa.Table) -> Night:
@@ -111,6 +111,6 @@ def days_from(first: str) -> Iterable[Day]:
     return (day.before(-at) for at in itertools.count())
 
 
-def steady_nights(nights: Nights, count: int, topic: Callable[[Day], list[TopicSeconds]], first: str = "2026-03-02") -> list[Result]:
+def steady_nights(nights: Nights, count: int, topic: Callable[[Day], list[TopicSeconds]], first: str = "2026-03-02") -> list[NightResult]:
     """`count` nights, day by day."""
     return [nights.night(Week(day, 86_400, topic(day))) for day in itertools.islice(days_from(first), count)]

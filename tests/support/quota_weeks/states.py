@@ -10,7 +10,7 @@ import numpy as np
 from spark_jobs.days import Day
 from spark_jobs.schemas import TOPICS as TOPICS_SCHEMA
 from spark_jobs.state.manifest import Manifest
-from spark_jobs.state.state import State
+from spark_jobs.state.state import DayStates
 from spark_jobs.state.tables import write_arrow
 from spark_jobs.state.topic_day import rows
 from spark_jobs.storage.local import LocalStorage
@@ -20,8 +20,8 @@ from support.quota_weeks.nights import topic_seconds
 SECONDS = 3600  # of the day in which topics send
 
 
-def state_at(folder: Path) -> State:
-    return State(Location.of("state", folder), LocalStorage())
+def state_at(folder: Path) -> DayStates:
+    return DayStates(Location.of("state", folder), LocalStorage())
 
 
 def keep_day(folder: Path, date: str, rates: dict[str, float], **manifest: Any) -> None:

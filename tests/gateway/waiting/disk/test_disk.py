@@ -16,7 +16,7 @@ from gateway.clock import now_ns
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.waiting.disk.left_behind import clear_left_behind
 from gateway.waiting.disk.records import encode
-from gateway.waiting.disk.waiting_disk import DELETE, LOCK, OWN, READ, READ_TRIES, WRITE, Job, WaitingDisk
+from gateway.waiting.disk.waiting_disk import DELETE, LOCK, OWN, READ, READ_TRIES, WRITE, DiskJob, WaitingDisk
 from support.processes import HANG_S, wait_until
 
 
@@ -66,7 +66,7 @@ def test_a_rule_has_room_up_to_its_own_bytes_and_all_rules_up_to_the_spool_s(dis
 def test_the_trouble_is_over_when_nobody_waits_for_the_write_that_failed(disk: WaitingDisk) -> None:
     """The client whose message could not be written had gone; until the next write, the spool would have been said to be broken."""
     disk.directory.write_text("a file where the directory should be")
-    first, second = (Job(None, WRITE, "1", at) for at in (0, 10))
+    first, second = (DiskJob(None, WRITE, "1", at) for at in (0, 10))
     disk.submit(first)
     disk.submit(second)
     disk.work(WRITE)
@@ -88,10 +88,10 @@ def test_a_spool_that_is_closed_leaves_no_descriptor_open_and_no_file(tmp_path: 
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-def tried(disk: WaitingDisk, kind: int, name: str, offset: int = 0, length: int = 0) -> Job:
+def tried(disk: WaitingDisk, kind: int, name: str, offset: int = 0, length: int = 0) -> DiskJob:
     """A job, tried once. What is written is one message of a thousand bytes."""
     parts = [Part(REQUEST, 1, bytes(1_000), 0, 1_000)] if kind == WRITE else []
-    job = Job(None, kind, name, offset, length, parts)
+    job = DiskJob(None, kind, name, offset, length, parts)
     disk.submit(job)
     assert disk.work(kind)
     return job
@@ -268,12 +268,12 @@ def test_threads_that_cannot_be_started_are_tried_again_with_the_next_job(tmp_pa
         allowed(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    jobs = [Job(None, WRITE, "1", parts=[Part(REQUEST, 1, b"x", 0, 1)]), Job(None, DELETE, "2")]
+    jobs = [DiskJob(None, WRITE, "1", parts=[Part(REQUEST, 1, b"x", 0, 1)]), DiskJob(None, DELETE, "2")]
     disk.submit(jobs[0])
     assert disk.trouble == f"can't start new thread: {disk.directory}"
     monkeypatch.undo()
     disk.submit(jobs[1])
-    done: list[Job] = []
+    done: list[DiskJob] = []
 
     def both() -> bool:
         done.extend(disk.collect())
@@ -295,7 +295,7 @@ def test_a_disk_that_stays_full_is_tried_again_until_the_end_and_does_not_keep_i
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("gateway.waiting.disk.waiting_disk.os.pwrite", pwrite)
-    disk.submit(Job(None, WRITE, "1", parts=[Part(REQUEST, 1, b"x", 0, 1)]))
+    disk.submit(DiskJob(None, WRITE, "1", parts=[Part(REQUEST, 1, b"x", 0, 1)]))
     wait_until(lambda: len(tries) >= 2, within=HANG_S, what="a second try")
     disk.close(HANG_S)
     assert not list((tmp_path / "spool").iterdir()), "its thread has ended, and its files are gone"
@@ -313,7 +313,7 @@ def test_a_disk_that_hangs_does_not_keep_the_end_and_its_files_stay(tmp_path: Pa
 
     write = os.pwrite
     monkeypatch.setattr("gateway.waiting.disk.waiting_disk.os.pwrite", pwrite)
-    disk.submit(Job(None, WRITE, "1", parts=[Part(REQUEST, 1, b"x", 0, 1)]))
+    disk.submit(DiskJob(None, WRITE, "1", parts=[Part(REQUEST, 1, b"x", 0, 1)]))
     assert begun.wait(HANG_S)
     closing = threading.Thread(target=disk.close, args=(0.01,), daemon=True)
     closing.start()
