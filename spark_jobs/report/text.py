@@ -21,7 +21,7 @@ from spark_jobs.report.sentences import (
     quota_text,
     reason_of,
 )
-from spark_jobs.report.words import MAX_NAME_CHARS, TIMES, UNKNOWN, amount, plain, rate, short_day, times
+from spark_jobs.report.words import MAX_NAME_CHARS, TIMES, UNKNOWN, amount, plain, pluralise, rate, short_day, times
 
 WIDTH: Final = 80
 ROWS: Final = 9  # lines of the chart
@@ -60,7 +60,7 @@ def _topic(topic: Topic) -> Iterator[str]:
     yield from _wrapped(f"{plain(topic.name, MAX_NAME_CHARS)} ({topic.protocol}{plain(state, 40)})")
     yield from _wrapped(f"why: {reason_of(topic)}")
     if topic.days is not None:
-        yield f"learned from {topic.days} days with traffic"
+        yield f"learned from {pluralise(topic.days, 'day')} with traffic"
     for side in dimensions_of(topic):
         yield ""
         yield from _side(side)

@@ -41,6 +41,11 @@ def test_a_topic_that_is_learned_or_pinned_says_so() -> None:
     assert lines_of(NOW, "no such") == []
 
 
+def test_one_day_of_traffic_is_a_day() -> None:
+    quota = replace(NOW.quotas[-1], evidence={**NOW.quotas[-1].evidence, "days": 1})
+    assert "learned from 1 day with traffic" in lines_of(replace(NOW, quotas=(quota,)), quota.topic)
+
+
 def test_an_older_snapshot_says_what_is_not_known_yet() -> None:
     text = "\n".join(lines_of(quota_evidence.older(NOW), "mail-00004"))
     assert text.count("not known yet") >= 6
