@@ -79,6 +79,7 @@ OF_ONE_CLIENT = 5000  # of them; fewer than a client may use at once
 BURST = 100  # of them at once
 HANGS_S = 4.0
 NIGHT_EVERY_S = 1800.0
+NIGHT_S = 3600.0  # for a night, which takes 100 s alone, and 600 beside other work
 LAST_WORDS = 5000  # characters of the gateway's log, where a round has failed
 OUTAGE = '"event": "upstream_unreachable"'
 INTERRUPTED = "interrupted"  # rounds
@@ -363,7 +364,7 @@ class Soak:
         words = ["quotas", "compute", "--log", "access-log", "--date", day, "--state", "quota-state", "-o", "quotas.json"]
         folder = self.gateway.directory
         with Process([*command(), *words], log=folder / "night.log", cwd=folder) as job:
-            code = job.popen.wait(600)
+            code = job.popen.wait(NIGHT_S)
             if code:
                 raise AssertionError(f"quotas compute ended with {code}\n{job.output()[-3000:]}")
         self.gateway.cli("quotas", "apply", "quotas.json", "--yes")
