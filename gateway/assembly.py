@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.pipeline.context import ConversationContext
+from gateway.pipeline.context import NO_CODES, ConversationContext
 from gateway.pipeline.deliveries import LimitDeliveries
 from gateway.pipeline.handlers.decode import Decode
 from gateway.pipeline.handlers.forward import Forward
@@ -67,7 +67,7 @@ def assemble(
     context = ConversationContext(
         shared.judge, config.name, address[0], address[1], config.max_frame, shared.hold_bytes, number, permit, config.others_pass,
         client.certificate_user, upstream.lends_certificate, config.sends_proxy, config.routes,
-        frozenset() if config.remote_admin is None else config.remote_admin.codes, broker_greeted, shared.disk,
+        NO_CODES if config.remote_admin is None else config.remote_admin.codes, broker_greeted, shared.disk,
         config.broker_id,
     )  # fmt: skip
     conversation = PROTOCOLS[config.protocol].conversation(context)

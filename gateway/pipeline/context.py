@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gateway.pipeline.routes import Routes
 
@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from gateway.admission import ConnectionPermit
     from gateway.waiting.disk.waiting_disk import WaitingDisk
     from limiter.judge import Judge
+
+
+NO_CODES: Final[frozenset[int]] = frozenset()
 
 
 class ConversationContext:
@@ -50,7 +53,7 @@ class ConversationContext:
         lends_certificate: bool = False,  # noqa: FBT001, FBT002
         sends_proxy: bool = False,  # noqa: FBT001, FBT002
         routes: Routes | None = None,
-        own_codes: frozenset[int] = frozenset(),
+        own_codes: frozenset[int] = NO_CODES,
         broker_greeted: bool = False,  # noqa: FBT001, FBT002
         disk: WaitingDisk | None = None,
         broker_id: int = 0,

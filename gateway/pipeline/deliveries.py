@@ -12,6 +12,7 @@ from typing import Final
 
 from gateway.counting.accounts import WINDOW_NS, Accounts
 from gateway.pipeline.conversation import Conversation
+from gateway.pipeline.empties import NO_ITEMS
 from gateway.pipeline.pipeline import Batch
 
 MIN_READ_BYTES: Final = 4096  # of one read near the bound of what may be parked: some progress, little overshoot; a guess
@@ -67,7 +68,7 @@ class LimitDeliveries:
             tally.messages += delivered.forwarded
             tally.bytes += delivered.size
             tally.redelivered += delivered.redelivered
-        reports.delivered = []
+        reports.delivered = NO_ITEMS
 
     def __repr__(self) -> str:
         state = "asking" if self.batch is not None else "idle"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gateway.pipeline.empties import NO_ITEMS, added
 from gateway.pipeline.parts import Part
 from limiter.in_flight import Ending
 from limiter.keys import Key
@@ -61,10 +62,10 @@ class Reports:
         self.unread = False  # something below, but for `endings`, is new
         self.broker_blocked = False  # the broker has said that it takes no more publishes for now
         self.endings: list[Ending] = []  # requests in flight that have ended (`limiter/in_flight.py`); the session tells the judge
-        self.gateway_requests: list[Part] = []  # requests to the gateway itself: answered by `Conversation.answer`, never forwarded
-        self.abandoned: list[Part] = []  # given up while the client is still there (its channel was closed); the session counts them
-        self.delivered: list[Delivered] = []  # what became of deliveries; the session counts it
-        self.busy: list[BusySignal] = []  # what the broker has said of being overloaded; `broker_flow.py` counts it
+        self.gateway_requests: list[Part] = NO_ITEMS  # requests to the gateway itself: answered by `Conversation.answer`, never forwarded
+        self.abandoned: list[Part] = NO_ITEMS  # given up while the client is still there (its channel was closed); the session counts them
+        self.delivered: list[Delivered] = NO_ITEMS  # what became of deliveries; the session counts it
+        self.busy: list[BusySignal] = NO_ITEMS  # what the broker has said of being overloaded; `broker_flow.py` counts it
         self.full = ROOM  # whether the client was refused by a limit on connections
         self.close_reason = ""  # why the gateway ends this connection, once a rule has said so
         self.blocked_reason = ""  # of `broker_blocked`, in the broker's words
@@ -72,12 +73,12 @@ class Reports:
 
     def give_up(self, part: Part) -> None:
         """`part` goes nowhere, and the client is still there."""
-        self.abandoned.append(part)
+        self.abandoned = added(self.abandoned, part)
         self.unread = True
 
     def ask_gateway(self, part: Part) -> None:
         """`part` asks something of the gateway itself."""
-        self.gateway_requests.append(part)
+        self.gateway_requests = added(self.gateway_requests, part)
         self.unread = True
 
     def report_full(self, full: int) -> None:

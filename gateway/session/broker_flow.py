@@ -11,6 +11,7 @@ from typing import Final
 
 from gateway.counting.histogram import Histogram
 from gateway.pipeline.conversation import Conversation
+from gateway.pipeline.empties import NO_ITEMS
 from gateway.pipeline.reports import CONFIRMED, NOT_SAMPLED, SAMPLED
 from gateway.transport.channel import Channel
 
@@ -106,7 +107,7 @@ class FlowWatch:
             flow.busy[signal.reason] = flow.busy.get(signal.reason, 0) + 1
             if signal.period_ms >= 0:
                 flow.queue_period.observe(signal.period_ms / 1000)
-        self.conversation.reports.busy = []
+        self.conversation.reports.busy = NO_ITEMS
 
     def broker_blocked_ns(self, now: int) -> int:
         """For how long the broker has been blocked so far: a counter."""

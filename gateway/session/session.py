@@ -21,6 +21,7 @@ from gateway.clock import now_ns
 from gateway.pipeline.actions.holding import REJUDGE_WITHIN_NS
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.deliveries import LimitDeliveries
+from gateway.pipeline.empties import NO_ITEMS
 from gateway.pipeline.handlers.decode import Decode
 from gateway.pipeline.handlers.forward import Forward
 from gateway.pipeline.message_spans import MessageSpans
@@ -198,7 +199,7 @@ class Session:
             reports.full = ROOM
         if reports.abandoned:
             self.abandon(reports.abandoned)
-            reports.abandoned = []
+            reports.abandoned = NO_ITEMS
         if reports.delivered:
             self.deliveries.count(now)
         self.flow.observe(now)
@@ -208,7 +209,7 @@ class Session:
         take = self.shared.take_gateway_request
         assert take is not None, "a listener that takes gateway requests has a handler for them"
         gateway_requests = self.reports.gateway_requests
-        self.reports.gateway_requests = []
+        self.reports.gateway_requests = NO_ITEMS
         for request in gateway_requests:
             take(self, request)
 

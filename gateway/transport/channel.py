@@ -83,6 +83,9 @@ class Heard:
             return float("inf")
 
 
+OF_CLIENTS: Final = Heard()  # whom nobody asks whether they still speak
+
+
 class Channel:
     """One socket. `queued` and `sent` count bytes since the beginning: queued - sent is the backlog."""
 
@@ -115,7 +118,7 @@ class Channel:
         self._backlog: list[memoryview | bytes] = []  # a list, which compiled code knows; it is short, or its end is far from being sent
         self.certificate_user: str | None = None  # the user that the peer's certificate names, where TLS has verified one
         self.sock = sock
-        self.heard = Heard()  # of the peer: shared by all connections to one broker
+        self.heard = OF_CLIENTS  # of the peer: shared by all connections to one broker
 
     @property
     def backlog(self) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
+from gateway.pipeline.empties import NO_ENTRIES, NO_ITEMS, put
 from limiter.limits import NEVER
 
 
@@ -31,8 +32,8 @@ class DueQueue:
 
     def __init__(self) -> None:
         self.next_due = NEVER  # monotonic ns
-        self._lines: dict[int, DueLine] = {}  # by number
-        self._heap: list[tuple[int, int]] = []  # (due, number); of what is due at another time by now, too
+        self._lines: dict[int, DueLine] = NO_ENTRIES  # by number
+        self._heap: list[tuple[int, int]] = NO_ITEMS  # (due, number); of what is due at another time by now, too
         self._last_number = 0
 
     def set_due(self, line: DueLine, due: int) -> None:
@@ -46,7 +47,9 @@ class DueQueue:
             if line.number == 0:
                 self._last_number += 1
                 line.number = self._last_number
-            self._lines[line.number] = line
+            self._lines = put(self._lines, line.number, line)
+            if not self._heap:
+                self._heap = []
             heappush(self._heap, (due, line.number))
         self._refresh()
 

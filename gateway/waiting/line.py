@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gateway.pipeline.empties import NO_ITEMS
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.waiting.disk.queue import PagedQueue
 from gateway.waiting.due_queue import DueLine
@@ -34,10 +35,10 @@ class Line(DueLine):
         self.last_key: Key | None = None  # of what came last, where all of a line have one
         self.parts: list[Part] = []  # held; the first comes next
         self.taken = 0  # held parts that are with the judge
-        self.returned: list[Part] = []
+        self.returned: list[Part] = NO_ITEMS
         self.paged: PagedQueue | None = None  # what waits behind `parts`, once a rule that pages has held something
         self.refill_at = 0  # so many of `parts` are left when more is taken out of `paged`
-        self.paged_answers: list[Part] = []  # in `paged`: what is answered even when all is given up (`Lines.is_answered`)
+        self.paged_answers: list[Part] = NO_ITEMS  # in `paged`: what is answered even when all is given up (`Lines.is_answered`)
         self.turn = 0  # among the connection's lines: the lowest comes first
         self.pause_ns = 0  # which it has made last, beyond what its limit asks for
 

@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gateway.pipeline.context import ConversationContext
+from gateway.pipeline.empties import NO_ENTRIES, NO_ITEMS, added, put
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.pipeline.parts import BODY, EXPIRED, POSTPONED, REQUEST, Part
@@ -48,13 +49,13 @@ class Lines:
         self.budget = budget
         self.reports = reports
         self.overhead = overhead  # bytes of memory that a held part takes beside its own
-        self.by_name: dict[object, Line] = {}  # in turn: those with held parts, or with parts away with the judge
+        self.by_name: dict[object, Line] = NO_ENTRIES  # in turn: those with held parts, or with parts away with the judge
         self.due_queue = DueQueue()
         self.taken = 0  # parts away with the judge, of all lines
         self.damage = ""  # why the rest of a line's spool is lost
         self.patience_ns = NEVER  # ns; how long clients of this protocol may be kept waiting for one request
         self.had_turn = False  # one of the line of what is just refused, or of its key, has just passed: others go first
-        self.turns: dict[Bucket, int] = {}  # monotonic ns; when what waits here for that limit is judged again (`actions/holding.py`)
+        self.turns: dict[Bucket, int] = NO_ENTRIES  # monotonic ns; when what waits for that limit is judged again (`actions/holding.py`)
         self._last_turn = 0
         self.forward: Callable[[Part], None] | None = None  # takes what goes on; None: nothing can wait, or the connection is over
 
@@ -232,7 +233,7 @@ class Lines:
             if (part.end - part.start) * 2 < len(part.data):  # copied when half of it is gone, not for each request
                 part.copy_out()
             part.begin_hold().due = due
-            line.returned.append(part)
+            line.returned = added(line.returned, part)
             return self.settle(line)
         part.copy_out()
         budget = self.budget
@@ -244,7 +245,7 @@ class Lines:
         part.begin_hold().due = due
         line.parts.append(part)
         if len(line.parts) == 1:
-            self.by_name[line.name] = line
+            self.by_name = put(self.by_name, line.name, line)
             self.end_turn(line)
             self._set_due(line)
             self.update_due()
@@ -315,7 +316,7 @@ class Lines:
             held = line.parts
             if line.returned:
                 held[:0] = line.returned
-                line.returned = []
+                line.returned = NO_ITEMS
             while True:
                 while held and (held[0].kind != REQUEST or held[0].paid):
                     part = held.pop(0)
@@ -438,7 +439,7 @@ class Lines:
         self._unblock(part)  # a file does not say so
         paged.add(part)
         if part.kind != REQUEST and self.is_answered(part):
-            line.paged_answers.append(part)
+            line.paged_answers = added(line.paged_answers, part)
         return True
 
     def _refill(self, line: Line) -> bool:
@@ -492,7 +493,7 @@ class Lines:
         for part in parts:
             self.budget.held_messages -= part.count
         parts.extend(line.paged_answers)
-        line.paged_answers = []
+        line.paged_answers = NO_ITEMS
         return parts
 
     def forget_all(self) -> list[Part]:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.pipeline.actions.counting import HELD, count_held
 from gateway.pipeline.conversation import Conversation
+from gateway.pipeline.empties import put
 from gateway.pipeline.parts import Part
 from gateway.waiting.lines import IN_MEMORY
 from limiter.limits import NEVER
@@ -59,7 +60,7 @@ def next_turn(conversation: Conversation, part: Part, now: int) -> int:
             del turns[past]
         if len(turns) >= MAX_TURNS:
             turns.clear()
-    turns[bucket] = when
+    conversation.lines.turns = put(turns, bucket, when)
     return when
 
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from gateway.counting.accounts import WINDOW_NS, Accounts
 from gateway.pipeline.conversation import Conversation
+from gateway.pipeline.empties import NO_ITEMS, added
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.pipeline import Batch, Handler
@@ -42,7 +43,7 @@ class Decode(Handler):
         self.accounts = accounts
         self.rest = b""  # undecoded bytes from `at` on, joined
         self.at = 0  # where decoding goes on in `rest`; not 0 only while `pending`, so that what waits for room is not copied
-        self.later: list[bytes] = []  # bytes after `rest`, not worth joining before `conversation.need` are there
+        self.later: list[bytes] = NO_ITEMS  # bytes after `rest`, not worth joining before `conversation.need` are there
         self.later_bytes = 0
         self.pending = False  # decoding stopped because there was no room: it goes on without new bytes
         self.fault: ProtocolError | None = None  # of the client's bytes; its session acts on it
@@ -123,13 +124,13 @@ class Decode(Handler):
             if later and len(data) < COALESCE_BELOW_BYTES and len(later[-1]) < COALESCE_UP_TO_BYTES:
                 later[-1] += data
             else:
-                later.append(data)
+                self.later = added(later, data)
             self.later_bytes += len(data)
         rest = self.rest[self.at :] if self.at else self.rest
         if not self.pending and len(rest) + self.later_bytes < self.conversation.need:
             return b""
         joined = b"".join([rest, *self.later]) if self.later else rest
-        self.later = []
+        self.later = NO_ITEMS
         self.later_bytes = 0
         self.rest = b""
         self.at = 0
@@ -171,7 +172,7 @@ class Decode(Handler):
         """Nothing of what is here is decoded any more."""
         self.rest = b""
         self.at = 0
-        self.later = []
+        self.later = NO_ITEMS
         self.later_bytes = 0
         self.pending = False
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from gateway.counting.accounts import Accounts
 from gateway.pipeline.conversation import Conversation
+from gateway.pipeline.empties import NO_ITEMS, added
 from gateway.pipeline.parts import REQUEST
 from gateway.pipeline.pipeline import Batch, Handler
 from gateway.transport.channel import Channel
@@ -30,7 +31,7 @@ class Forward(Handler):
         self.accounts = accounts
         self.first_mark = 0  # upstream.queued behind the first of them
         self.first_count = 0
-        self.marks: list[tuple[int, int]] = []  # the same of the rest, latest last: rarely any, for most leave in the turn they came in
+        self.marks: list[tuple[int, int]] = NO_ITEMS  # the same of the rest, latest last: rarely any
 
     def carry(self, batch: Batch) -> bool:
         outbox = self.conversation.outbox
@@ -80,7 +81,7 @@ class Forward(Handler):
                 self.first_mark = upstream.queued
                 self.first_count = messages
             else:
-                self.marks.append((upstream.queued, messages))
+                self.marks = added(self.marks, (upstream.queued, messages))
             self.unsent += messages
         return True
 

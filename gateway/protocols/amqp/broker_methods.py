@@ -10,6 +10,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from gateway.pipeline.empties import NO_ITEMS, added
 from gateway.pipeline.reports import FULL, FULL_FOR_USER, FULL_FOR_VHOST, ROOM
 from gateway.protocols.amqp.channel import AmqpChannel
 from gateway.protocols.amqp.channel_states import CLOSE_WAITS
@@ -48,9 +49,9 @@ class BrokerMethods:
         self.handshake = handshake
         self.deliveries = deliveries
         self.replies = replies
-        self.closed: list[AmqpChannel] = []  # channels the broker has closed since the conversation last looked
-        self.crossed: list[AmqpChannel] = []  # the same where the gateway was closing it: not told to the client, to be answered
-        self.finished: list[AmqpChannel] = []  # channels whose close by the gateway the broker has answered since then
+        self.closed: list[AmqpChannel] = NO_ITEMS  # channels the broker has closed since the conversation last looked
+        self.crossed: list[AmqpChannel] = NO_ITEMS  # the same where the gateway was closing it: not told to the client, to be answered
+        self.finished: list[AmqpChannel] = NO_ITEMS  # channels whose close by the gateway the broker has answered since then
         self.connection_closed = False  # the broker has sent connection.close
         self.closed_in_words = False  # either: nothing is to be said any more
         self.asked_to_close = False  # the gateway has sent the connection.close itself: its client does not wait for the answer
@@ -84,7 +85,7 @@ class BrokerMethods:
                 self.on_closed_by_gateway(method, channel)
                 return
             if channel.gateway_close == CLOSE_WAITS and method == CHANNEL_CLOSE:
-                self.crossed.append(channel)  # the client's answer will be to the gateway's close
+                self.crossed = added(self.crossed, channel)  # the client's answer will be to the gateway's close
             if method in (CHANNEL_CLOSE, CHANNEL_CLOSE_OK):
                 if channel.parking is not None:
                     passthrough.insert(pos, self.deliveries.ends.lose(channel, by_client=method == CHANNEL_CLOSE_OK))
@@ -157,7 +158,7 @@ class BrokerMethods:
             self.replies.discard(channel)
         if method == CHANNEL_CLOSE:
             if channel.close_by_broker():
-                self.closed.append(channel)
+                self.closed = added(self.closed, channel)
         elif channel.over():
             del self.channels[channel.number]
 
@@ -171,9 +172,9 @@ class BrokerMethods:
             self.deliveries.ends.lose(channel, by_client=True)
             self.deliveries.consumers.answer(CHANNEL_CLOSE_OK, channel.number, b"")
             self.deliveries.leaving.forget(channel)
-            self.finished.append(channel)
+            self.finished = added(self.finished, channel)
         elif method == CHANNEL_CLOSE:
-            self.crossed.append(channel)
+            self.crossed = added(self.crossed, channel)
 
     def __repr__(self) -> str:
         return f"<BrokerMethods closed={len(self.closed)} crossed={len(self.crossed)} finished={len(self.finished)} blocked={self.blocked}>"

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from gateway.pipeline.empties import NO_ENTRIES, put
 from gateway.pipeline.parts import PLAIN, Part
 from gateway.protocols.amqp.channel import AmqpChannel
 from gateway.protocols.amqp.channel_states import CLIENT_OPEN, NO_CLOSE, PASSING
@@ -70,14 +71,14 @@ class BrokerRequests:
     """Those of one connection that have not gone yet."""
 
     def __init__(self) -> None:
-        self.channels: dict[int, AmqpChannel] = {}  # those with frames that wait
-        self.frames: dict[int, list[bytes]] = {}  # of each
+        self.channels: dict[int, AmqpChannel] = NO_ENTRIES  # those with frames that wait
+        self.frames: dict[int, bytes] = NO_ENTRIES  # of each
         self.wake: Callable[[], None] | None = None  # `HeldParts.update_due`
 
     def send(self, channel: AmqpChannel, frames: bytes) -> None:
         """Say `frames`, whole ones, to the broker as soon as may be."""
-        self.channels[channel.number] = channel
-        self.frames.setdefault(channel.number, []).append(frames)
+        self.channels = put(self.channels, channel.number, channel)
+        self.frames = put(self.frames, channel.number, self.frames.get(channel.number, b"") + frames)
         if self.wake is not None:
             self.wake()
 
@@ -110,7 +111,7 @@ class BrokerRequests:
         """The same of one channel, which stands between two messages."""
         if channel.number not in self.channels or channel.committing:
             return None
-        data = b"".join(self.frames[channel.number])
+        data = self.frames[channel.number]
         self.forget(channel.number)
         if not takes_requests(channel):
             return None

@@ -46,7 +46,7 @@ from gateway.protocols.amqp.frames import (
     over_frame_limit,
 )
 from gateway.protocols.amqp.handshake import Handshake
-from gateway.protocols.amqp.passthrough import Passthrough
+from gateway.protocols.amqp.passthrough import PASSTHROUGH, Passthrough
 from gateway.protocols.amqp.replies import GatewayReplies
 from gateway.protocols.octets import u16, u32, u64
 
@@ -65,7 +65,6 @@ class BrokerStream:
         self.intake = deliveries.intake
         self.replies = GatewayReplies(BlockedNotices(handshake))
         self.methods = BrokerMethods(channels, handshake, deliveries, self.replies)
-        self.passthrough = Passthrough()
         self.opaque = False  # it does not speak 0-9-1 frames: its protocol header, and whatever follows, passes
         self.rest: list[bytes] = []  # an incomplete frame that must be seen whole, in pieces
         self.rest_size = 0
@@ -122,9 +121,9 @@ class BrokerStream:
             return
         before = len(out)
         self.intake.reads += 1
-        self.passthrough.begin(data, out)
-        looked_at = self._walk(self.passthrough)
-        self.passthrough.end()
+        PASSTHROUGH.begin(data, out)
+        looked_at = self._walk(PASSTHROUGH)
+        PASSTHROUGH.end()
         if self.lot.fresh:
             self.lot.end_read()
         if len(out) - before > JOIN_ABOVE_PIECES:

@@ -28,6 +28,7 @@ from librt.strings import BytesWriter
 from librt.vecs import append, vec
 from mypy_extensions import i64
 
+from gateway.pipeline.empties import NO_MEMBERS
 from gateway.protocols.amqp.confirm_slots import ConfirmSlots
 from gateway.protocols.amqp.frames import broker_error, write_confirm
 
@@ -43,7 +44,7 @@ class Confirms:
         self.published = 0  # the client's last tag: publishes forwarded or refused
         self.forwarded = 0  # the broker's last tag
         self.low = 0  # every broker tag up to this one is confirmed
-        self.above: set[int] = set()  # confirmed broker tags above low + 1
+        self.above: set[int] = NO_MEMBERS  # confirmed broker tags above low + 1
         self.base = 0  # what to add to broker tags before the first step
         self.firsts = vec[i64]()  # steps: from this broker tag on ...
         self.offsets = vec[i64]()  # ... add this; both ascending
@@ -99,6 +100,7 @@ class Confirms:
             return False
         else:
             stands = self._confirm_one(tag, out, channel, method)
+            self.above = self.above or set()
             self.above.add(tag)
         if self.first < len(self.firsts):
             self._trim()

@@ -14,6 +14,7 @@ from typing import Any
 from gateway.admission import UNKNOWN_USER, RefusedError
 from gateway.pipeline.context import ConversationContext
 from gateway.pipeline.conversation import Conversation
+from gateway.pipeline.empties import NO_ITEMS
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import Part
 from gateway.pipeline.reports import FULL_FOR_USER, ROOM, SAMPLED
@@ -113,9 +114,8 @@ class AmqpConversation(Conversation):
 
     def abandon(self) -> list[Part]:
         self.deliveries.ends.end_by_client()
-        parts = self.reports.abandoned
-        self.reports.abandoned = []
-        parts.extend(self.held_parts.forget_all())
+        parts = self.reports.abandoned + self.held_parts.forget_all()
+        self.reports.abandoned = NO_ITEMS
         return parts
 
     def heartbeat(self) -> bytes:
@@ -212,9 +212,7 @@ class AmqpConversation(Conversation):
             self.settling.channel_closes.cross(channel)
         for channel in methods.finished:
             self.settling.channel_closes.finish(channel)
-        methods.closed = []
-        methods.crossed = []
-        methods.finished = []
+        methods.closed = methods.crossed = methods.finished = NO_ITEMS
 
     def _is_version_answer(self, data: bytes) -> bool:
         """Whether the broker answers with its protocol header, as if it spoke another version: RabbitMQ's answer to a PROXY header it does

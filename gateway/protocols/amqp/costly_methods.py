@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from gateway.pipeline.empties import NO_ENTRIES, put
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.protocols.amqp.costly_method import CostlyMethod
 from gateway.protocols.amqp.frames import (
@@ -66,7 +67,7 @@ class CostlyMethods:
     def __init__(self, judge: Judge, lot: ParkingLot) -> None:
         self.judge = judge
         self.lot = lot
-        self.keys: dict[str, Key] = {}  # by operation
+        self.keys: dict[str, Key] = NO_ENTRIES  # by operation
 
     def ask(self, method: int, channel_id: int, origin: Origin | None, data: bytes, pos: int, stop: int) -> Part | None:
         """The method `data[pos:stop]`, one of OPERATION_OF, as a request; None: nothing limits it."""
@@ -78,7 +79,8 @@ class CostlyMethods:
         key = self.keys.get(operation)
         if key is None or key.origin is not origin:
             raw = b"\xfd" + operation.encode()  # no publish has such: its exchange would be 253 bytes long
-            key = self.keys[operation] = self.judge.key(origin, raw, amqp_topic(origin.vhost, b"", b""), None, operation, told_apart=True)
+            key = self.judge.key(origin, raw, amqp_topic(origin.vhost, b"", b""), None, operation, told_apart=True)
+            self.keys = put(self.keys, operation, key)
         if not self.judge.limited(key):
             return None
         return CostlyMethod(REQUEST, channel_id, data, pos, stop, key, 1, 1, 0)

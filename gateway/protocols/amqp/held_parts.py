@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.pipeline.context import ConversationContext
+from gateway.pipeline.empties import NO_ITEMS, added
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.pipeline.parts import PLAIN, REQUEST, Part
@@ -54,11 +55,11 @@ class HeldParts(Lines):
         self.broker_stream = broker_stream
         self.channels = broker_stream.channels
         self.deliveries = broker_stream.deliveries
-        self.dropped: list[AmqpChannel] = []  # channels of a client that is gone, whose operations were given up
-        self.behind_close: list[Part] = []  # connection.close and what follows it, until `by_name` is empty
-        self.opening = Line(0)  # a connection.open that waits
+        self.dropped: list[AmqpChannel] = NO_ITEMS  # channels of a client that is gone, whose operations were given up
+        self.behind_close: list[Part] = NO_ITEMS  # connection.close and what follows it, until `by_name` is empty
+        self.opening: Line | None = None  # a connection.open that waits
         self.failure: ProtocolError | None = None  # that ends the connection with the next take
-        self.ready: list[Part] = []  # parts that wait for nothing but the next take
+        self.ready: list[Part] = NO_ITEMS  # parts that wait for nothing but the next take
         self.requests = self.deliveries.requests  # the gateway's own, which do as well
         self.requests.wake = self.update_due
         self.windows = self.deliveries.windows
@@ -79,6 +80,7 @@ class HeldParts(Lines):
         if part.ordering_key < 0:
             return self.requeues.lines.get(part.ordering_key)
         if part.ordering_key == 0:
+            self.opening = self.opening or Line(0)
             return self.opening
         channel = self.channels.get(part.ordering_key)
         return None if channel is None or channel.settled_state != PASSING else channel.line
@@ -212,12 +214,12 @@ class HeldParts(Lines):
 
     def hold_behind_close(self, part: Part) -> None:
         part.copy_out()
-        self.behind_close.append(part)
+        self.behind_close = added(self.behind_close, part)
         self.budget.held_bytes += self.cost_of(part)
 
     def add_ready(self, part: Part) -> None:
         """`part`, already counted out, goes on with the next take."""
-        self.ready.append(part)
+        self.ready = added(self.ready, part)
         self.update_due()
 
     def take_ready(self, channel_id: int) -> list[Part]:
@@ -267,12 +269,12 @@ class HeldParts(Lines):
                 parts.sort(key=is_of_channel)
         else:
             parts = self.behind_close
-            self.behind_close = []
+            self.behind_close = NO_ITEMS
             for part in parts:
                 self.count_out(part)
         if self.ready:
             parts = self.ready + parts
-            self.ready = []
+            self.ready = NO_ITEMS
         if self.requests.channels:
             parts = self.requests.take() + parts
         self.update_due()
@@ -293,7 +295,7 @@ class HeldParts(Lines):
             if channel is not None and any(method_of(part) == CHANNEL_OPEN for part in line.parts):
                 channel.settled_state = CLOSED_WHILE_HELD  # the broker does not know it
             elif channel is not None:
-                self.dropped.append(channel)
+                self.dropped = added(self.dropped, channel)
             for part in self.forget(line):
                 self.reports.give_up(part)
 
@@ -328,8 +330,8 @@ class HeldParts(Lines):
     def forget_all(self) -> list[Part]:
         parts = super().forget_all()
         parts.extend(self.behind_close)
-        self.behind_close = []
-        self.ready = []
+        self.behind_close = NO_ITEMS
+        self.ready = NO_ITEMS
         return parts
 
     def __repr__(self) -> str:

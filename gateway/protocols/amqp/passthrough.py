@@ -6,20 +6,19 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from gateway.pipeline.empties import NO_ITEMS
 from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.amqp.frames import broker_error
 
-NOWHERE: Final[list[bytes]] = []
-
 
 class Passthrough:
-    """`data` on its way to `out`. Used again for every read; between two of them it holds nothing."""
+    """`data` on its way to `out`. Used again for every read of every connection; between two of them it holds nothing."""
 
     __slots__ = ("data", "done", "out")
 
     def __init__(self) -> None:
         self.data = b""
-        self.out: list[bytes] = NOWHERE
+        self.out: list[bytes] = NO_ITEMS
         self.done: i64 = 0  # everything before it is in `out`, or was taken out
 
     def begin(self, data: bytes, out: list[bytes]) -> None:
@@ -30,7 +29,7 @@ class Passthrough:
     def end(self) -> None:
         """Let go of the read, which may be large."""
         self.data = b""
-        self.out = NOWHERE
+        self.out = NO_ITEMS
 
     def pass_up_to(self, pos: i64) -> None:
         """What was not taken out before `pos` goes to the client."""
@@ -56,3 +55,6 @@ class Passthrough:
 
     def __repr__(self) -> str:
         return f"<Passthrough {self.done}/{len(self.data)}>"
+
+
+PASSTHROUGH: Final = Passthrough()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from librt.strings import BytesWriter
 
+from gateway.pipeline.empties import NO_ENTRIES, put
 from gateway.pipeline.parts import Part
 from gateway.protocols.amqp.blocked_notices import BlockedNotices
 from gateway.protocols.amqp.channel import AmqpChannel
@@ -25,7 +26,7 @@ class GatewayReplies:
 
     def __init__(self, notices: BlockedNotices) -> None:
         self.notices = notices
-        self.channels: dict[int, AmqpChannel] = {}  # those with replies that wait
+        self.channels: dict[int, AmqpChannel] = NO_ENTRIES  # those with replies that wait
         self.reply_bytes = 0  # of all of them
 
     def reply(self, channel: AmqpChannel, data: bytes) -> None:
@@ -44,14 +45,14 @@ class GatewayReplies:
         replies = channel.replies
         if replies is None:
             replies = channel.replies = BytesWriter()
-            self.channels[channel.number] = channel
+            self.channels = put(self.channels, channel.number, channel)
         return replies
 
     def close(self, channel: AmqpChannel, data: bytes) -> None:
         """Send `data`, which ends with channel.close, behind everything else on `channel`."""
         channel.tell_close(data)
         self.reply_bytes += len(data)
-        self.channels[channel.number] = channel
+        self.channels = put(self.channels, channel.number, channel)
 
     def reply_behind_close(self, channel: AmqpChannel, data: bytes) -> None:
         """Send `data` on a channel the gateway has closed."""

@@ -270,8 +270,8 @@ class Settling:
         """What the gateway says by itself goes before a method that may depend on it: an ack of all before, a cancel of what it begins."""
         leave = channel.leave
         if leave is not None and leave.first and not channel.forwarding:  # behind the client's close nothing can be said of it
-            data = b"".join(leave.first)
-            leave.first = []
+            data = leave.first
+            leave.first = b""
             self.conversation.outbox.append(Part(PLAIN, 0, data, 0, len(data)))
         if channel.rush:
             self.conversation.outbox.extend(self.deliveries.requeues.take_rushing(channel))

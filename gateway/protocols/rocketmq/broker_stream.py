@@ -12,6 +12,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from gateway.pipeline.empties import NO_ITEMS, added
 from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.outstanding import Outstanding
@@ -32,12 +33,12 @@ class BrokerStream:
         self.left: i64 = 0  # bytes still to come of the frame under way, where its head has been looked at
         self.head = bytearray()  # the head of a frame, as far as it has come in pieces
         self.head_size: i64 = 0  # how long it is: 8 until its prefix is there, then with the header; 0: none has come in pieces
-        self.replies: list[bytes] = []
+        self.replies: list[bytes] = NO_ITEMS
         self.reply_bytes = 0
 
     def add(self, frames: bytes) -> None:
         """Whole frames of the gateway's own."""
-        self.replies.append(frames)
+        self.replies = added(self.replies, frames)
         self.reply_bytes += len(frames)
 
     def at_boundary(self) -> bool:
@@ -48,7 +49,7 @@ class BrokerStream:
         if self.reply_bytes == 0 or not self.at_boundary():
             return b""
         taken = self.replies[0] if len(self.replies) == 1 else b"".join(self.replies)
-        self.replies = []
+        self.replies = NO_ITEMS
         self.reply_bytes = 0
         return taken
 

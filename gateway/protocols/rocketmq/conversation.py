@@ -21,6 +21,7 @@ from mypy_extensions import i64
 
 from gateway.pipeline.context import ConversationContext
 from gateway.pipeline.conversation import DROPPED, REFUSED, UNABLE, Conversation
+from gateway.pipeline.empties import NO_ITEMS
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import BODY, REQUEST, Part
 from gateway.protocols.octets import u32
@@ -261,10 +262,9 @@ class RocketmqConversation(Conversation):
         if outstanding.unread:
             outstanding.unread = False
             self.reports.unread = True
-            self.reports.busy.extend(outstanding.busy)
-            outstanding.busy = []
-            self.reports.delivered.extend(self.polls.delivered)
-            self.polls.delivered = []
+            self.reports.busy = self.reports.busy + outstanding.busy
+            self.reports.delivered = self.reports.delivered + self.polls.delivered
+            outstanding.busy = self.polls.delivered = NO_ITEMS
             self._update_budget()
         elif broker_stream.reply_bytes != reply_bytes:
             self._update_budget()
@@ -299,7 +299,7 @@ class RocketmqConversation(Conversation):
             self.frames.client_gone = True
             self.asks_broker = True
             self.heartbeat_ns = KEEP_ALIVE_NS
-            self.reports.abandoned.extend(self.polls.held.abandon())
+            self.reports.abandoned = [*self.reports.abandoned, *self.polls.held.abandon()]
             self.reports.unread = True
             self.outstanding.drop_watchers()
             self._update_budget()
@@ -344,7 +344,7 @@ class RocketmqConversation(Conversation):
         if opaques:
             self._reply(build_go_away(opaques) if self.rejects_requests else build_unavailable(opaques))
             words = self.take_replies()
-        self.reports.abandoned.extend(held)
+        self.reports.abandoned = [*self.reports.abandoned, *held]
         self.reports.unread = True
         self.outstanding.drop_watchers()
         self.rejects_requests = False

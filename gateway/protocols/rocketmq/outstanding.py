@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 from mypy_extensions import i64, mypyc_attr
 
+from gateway.pipeline.empties import NO_ENTRIES, NO_ITEMS, added, put
 from gateway.pipeline.reports import BusySignal
 from gateway.protocols.octets import u16, u32
 from gateway.protocols.rocketmq.busy import busy_signal
@@ -58,12 +59,12 @@ class Outstanding:
     def __init__(self, endings: list[Ending] | None = None) -> None:
         self.unanswered: i64 = 0  # requests the broker answers soon, and has not
         self.unread = False  # a poll's answer has come, or more of it, or there is something in `busy`
-        self.polls: dict[int, AnswerWatcher | None] = {}  # by opaque: what the broker may keep, and who sees its answer
+        self.polls: dict[int, AnswerWatcher | None] = NO_ENTRIES  # by opaque: what the broker may keep, and who sees its answer
         self.watched: AnswerWatcher | None = None  # of the answer whose body is passing now
         self.endings: list[Ending] = [] if endings is None else endings  # of `sends`; the session tells the judge
-        self.sends: dict[int, Flight] = {}  # those of `unanswered` that hold slots, by opaque; their limits bound them
-        self.same_opaque: dict[int, list[Flight]] = {}  # more of one opaque, where a client uses it twice at once
-        self.busy: list[BusySignal] = []  # what the broker has said of being overloaded; the session counts it
+        self.sends: dict[int, Flight] = NO_ENTRIES  # those of `unanswered` that hold slots, by opaque; their limits bound them
+        self.same_opaque: dict[int, list[Flight]] = NO_ENTRIES  # more of one opaque, where a client uses it twice at once
+        self.busy: list[BusySignal] = NO_ITEMS  # what the broker has said of being overloaded; the session counts it
 
     def count_requests(self, count: int) -> None:
         """`count` requests go to the broker that it will answer."""
@@ -75,9 +76,9 @@ class Outstanding:
             if len(self.sends) >= MAX_SENDS_COUNTED:
                 end(self.endings, flight, 1, GIVEN_UP)
             elif opaque in self.sends:
-                self.same_opaque.setdefault(opaque, []).append(flight)
+                self.same_opaque = put(self.same_opaque, opaque, [*self.same_opaque.get(opaque, NO_ITEMS), flight])
             else:
-                self.sends[opaque] = flight
+                self.sends = put(self.sends, opaque, flight)
 
     def release_late_slots(self, now: int) -> None:
         """Free the slots of sends that the broker does not answer."""
@@ -104,7 +105,7 @@ class Outstanding:
         end(self.endings, flight, 1, outcome)
         same = self.same_opaque.get(opaque)
         if same:
-            self.sends[opaque] = same.pop(0)
+            self.sends = put(self.sends, opaque, same.pop(0))
             if not same:
                 del self.same_opaque[opaque]
 
@@ -113,7 +114,7 @@ class Outstanding:
         if len(self.polls) >= MAX_POLLS_TRACKED or opaque in self.polls:
             self.unanswered += 1
             return False
-        self.polls[opaque] = watcher
+        self.polls = put(self.polls, opaque, watcher)
         return True
 
     def drop_watchers(self) -> None:
@@ -176,7 +177,7 @@ class Outstanding:
     def _look_for_busy(self, code: i64, remark: str) -> None:
         signal = busy_signal(code, remark)
         if signal is not None:
-            self.busy.append(signal)
+            self.busy = added(self.busy, signal)
             self.unread = True
 
     def __repr__(self) -> str:

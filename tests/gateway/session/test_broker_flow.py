@@ -251,14 +251,18 @@ def test_a_new_listener_has_seen_nothing() -> None:
 
 def test_busy_answers_are_counted_by_reason_and_logged_once_in_ten_seconds(wires: Wires) -> None:
     session = Link(wires).session
-    flow, told = session.listener_config.flow, session.conversation.reports.busy
-    told += [BusySignal("timeout_clean_queue", 231, 17), BusySignal("timeout_clean_queue", 90, 3), BusySignal("overload", -1, -1)]
+    flow = session.listener_config.flow
+    session.conversation.reports.busy = [
+        BusySignal("timeout_clean_queue", 231, 17),
+        BusySignal("timeout_clean_queue", 90, 3),
+        BusySignal("overload", -1, -1),
+    ]
     session.flow.observe(5)
     assert (session.conversation.reports.busy, flow.busy) == ([], {"timeout_clean_queue": 2, "overload": 1})
     assert sum(flow.queue_period.counts) == 2
     assert flow.queue_period.sum == pytest.approx(0.321)
     assert flow.busy_to_log(5) == {"timeout_clean_queue": 2, "overload": 1}
-    session.conversation.reports.busy.append(BusySignal("overload", -1, -1))
+    session.conversation.reports.busy = [BusySignal("overload", -1, -1)]
     session.flow.observe(6)
     assert flow.busy_to_log(6) == {}
     assert flow.busy_to_log(10_000_000_005) == {"overload": 1}

@@ -28,6 +28,7 @@ from base64 import urlsafe_b64encode
 from os import urandom
 from typing import TYPE_CHECKING, Final
 
+from gateway.pipeline.empties import NO_ENTRIES, put
 from gateway.protocols.amqp.broker_requests import cancel, consume
 from gateway.protocols.amqp.deliveries.pending_requests import ChannelConsumers, PendingRequest
 from gateway.protocols.amqp.deliveries.subscription import (
@@ -94,12 +95,12 @@ class Consumers:
     def __init__(self, judge: Judge) -> None:
         self.judge = judge
         self.origin: Origin | None = None  # known from connection.open on
-        self.channels: dict[int, ChannelConsumers] = {}
+        self.channels: dict[int, ChannelConsumers] = NO_ENTRIES
         self.windows: SubscriptionMover | None = None
         self.follows = False  # something was consumed
         self.kept = 0  # entries remembered, of all channels
         self.max_kept = MAX_REMEMBERED
-        self.staying: dict[bytes, Declared] = {}  # queues declared here whose consumers must stay at the broker, by name
+        self.staying: dict[bytes, Declared] = NO_ENTRIES  # queues declared here whose consumers must stay at the broker, by name
 
     # ---- what the client asks for ----------------------------------------------------------------------------------
 
@@ -121,7 +122,8 @@ class Consumers:
         if channel is None:
             if method == BASIC_CANCEL:
                 return b""
-            channel = self.channels[channel_id] = ChannelConsumers()
+            channel = ChannelConsumers()
+            self.channels = put(self.channels, channel_id, channel)
         before = channel.size()
         instead = b""
         if method == BASIC_CONSUME:
@@ -154,7 +156,7 @@ class Consumers:
     def _keep_declared(self, declared: Declared) -> None:
         """A queue has its name."""
         if declared.name and (declared.stream or declared.stays_while_consumed) and len(self.staying) < self.max_kept:
-            self.staying[declared.name] = declared
+            self.staying = put(self.staying, declared.name, declared)
 
     def _ask_cancel(self, channel: ChannelConsumers, arguments: bytes) -> bytes:
         tag, at = read_short_string(arguments, 0)

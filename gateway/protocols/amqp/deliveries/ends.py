@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from gateway.pipeline.empties import added
 from gateway.pipeline.parts import BODY, PLAIN, REQUEST
 from gateway.protocols.amqp.channel import AmqpChannel
 from gateway.protocols.amqp.deliveries.parked import ParkedPart, Parking, give_clients_tag
@@ -125,13 +126,13 @@ class DeliveryEnds:
         """The client closes the connection, or is gone."""
         words = self.lose_all(by_client=True)
         if words:
-            self.lot.remainders.append(words)
+            self.lot.remainders = added(self.lot.remainders, words)
 
     def close_by_client(self, channel: AmqpChannel) -> None:
         """The client closes `channel`."""
         words = self.lose(channel, by_client=True)
         if words:
-            self.lot.remainders.append(words)
+            self.lot.remainders = added(self.lot.remainders, words)
 
     def let_go(self, channel: AmqpChannel) -> None:
         """The client has cancelled a consumer of `channel` and waits for cancel-ok: what is parked for it is to pass now."""

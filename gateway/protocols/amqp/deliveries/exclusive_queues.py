@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gateway.pipeline.empties import NO_ENTRIES, NO_ITEMS, added, put
 from gateway.protocols.amqp.channel import AmqpChannel
 from gateway.protocols.amqp.channel_states import CLOSE_SENT
 from gateway.protocols.amqp.deliveries.subscription import Declared
@@ -32,6 +33,7 @@ EXCLUSIVE: Final = 4
 NO_WAIT: Final = 16
 MAX_QUEUES: Final = 1024  # of one connection; those beyond are deleted with it (a guess)
 MAX_ARGUMENT_BYTES: Final = 4096  # of one declaration; longer ones likewise (a guess)
+NONE_GONE: Final[frozenset[bytes]] = frozenset()
 
 
 def is_exclusive(arguments: bytes) -> bool:
@@ -50,12 +52,12 @@ class ExclusiveQueues:
     """Those of one connection."""
 
     def __init__(self) -> None:
-        self.declared: dict[bytes, bytes] = {}  # by name: the arguments
-        self.unnamed: list[Declared] = []  # whose names the broker makes
-        self.gone: set[bytes] = set()  # names of those that are deleted, or will be
+        self.declared: dict[bytes, bytes] = NO_ENTRIES  # by name: the arguments
+        self.unnamed: list[Declared] = NO_ITEMS  # whose names the broker makes
+        self.gone = NONE_GONE  # names of those that are deleted, or will be
         self.channel: AmqpChannel | None = None  # the gateway's own; the broker's frames on it do not reach the client
-        self._left: list[bytes] = []  # names to be deleted
-        self._asked: list[bytes] = []  # those that the broker was asked to delete, and has not answered
+        self._left: list[bytes] = NO_ITEMS  # names to be deleted
+        self._asked: list[bytes] = NO_ITEMS  # those that the broker was asked to delete, and has not answered
         self._says_close_ok = False
 
     def declare(self, arguments: bytes, declared: Declared) -> None:
@@ -67,14 +69,14 @@ class ExclusiveQueues:
         if len(self.declared) + len(self.unnamed) >= MAX_QUEUES:
             return
         if declared.name is None:
-            self.unnamed.append(declared)
+            self.unnamed = added(self.unnamed, declared)
         elif len(arguments) <= MAX_ARGUMENT_BYTES:
-            self.declared[declared.name] = arguments
+            self.declared = put(self.declared, declared.name, arguments)
 
     def leave(self) -> None:
         """The client is gone."""
         self._left = [*[each.name for each in self.unnamed if each.name is not None], *self.declared]
-        self.gone.update(self._left)
+        self.gone = self.gone.union(self._left)
 
     def begin(self, channels: dict[int, AmqpChannel], most: int) -> None:
         """Take a channel up to `most` that the client has not opened; with none free the queues stay until the connection ends."""
@@ -105,7 +107,7 @@ class ExclusiveQueues:
                 waits = arguments[:at] + bytes([arguments[at] & ~NO_WAIT]) + arguments[at + 1 :]
                 words.append(method_frame(channel.number, QUEUE_DECLARE, waits))
             words.append(method_frame(channel.number, QUEUE_DELETE, b"\0\0" + short_string(name) + b"\0"))
-        self._asked, self._left = self._left, []
+        self._asked, self._left = self._left, NO_ITEMS
         return b"".join(words)
 
     def hear(self, method: int) -> None:
@@ -114,7 +116,7 @@ class ExclusiveQueues:
             self._asked.pop(0)
         elif method == CHANNEL_CLOSE:  # this one is not the client's any more; the others are asked for anew
             self._left = self._asked[1:]
-            self._asked = []
+            self._asked = NO_ITEMS
             self._says_close_ok = True
 
     def takes(self, arguments: bytes) -> bool:

@@ -12,7 +12,7 @@ class Leave:
     __slots__ = ("begun", "cancelled", "first", "given_back", "late", "recovering", "tag", "tags")
 
     def __init__(self) -> None:
-        self.first: list[bytes] = []  # what the gateway had to say on the channel before (`broker_requests.py`)
+        self.first = b""  # what the gateway had to say on the channel before (`broker_requests.py`)
         self.begun = False  # the consumers that were known at first are cancelled
         self.tags: list[bytes] = []  # consumers that have shown themselves, and are not cancelled yet
         self.cancelled: set[bytes] = set()

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from gateway.pipeline.empties import NO_ENTRIES, put
 from gateway.pipeline.parts import PLAIN, Part
 from gateway.protocols.amqp.broker_requests import cancel, give_back
 from gateway.protocols.amqp.channel_states import CLIENT_CLOSED, NO_CLOSE, PASSING
@@ -60,7 +61,7 @@ class Leaving:
     def __init__(self, consumers: Consumers, requests: BrokerRequests) -> None:
         self.consumers = consumers
         self.requests = requests
-        self.channels: dict[int, AmqpChannel] = {}  # those that leave, until the broker has closed them
+        self.channels: dict[int, AmqpChannel] = NO_ENTRIES  # those that leave, until the broker has closed them
         self.everything = False  # the client has gone: no channel consumes any more
         self.exclusive = ExclusiveQueues()
         self.recovers: Callable[[AmqpChannel], None] | None = None  # everything goes back: `Requeues.close`
@@ -77,10 +78,10 @@ class Leaving:
         """The client has closed `channel`, or gone."""
         if channel.leave is None and (channel.settlements is not None or self.consumers.takes(channel.number)):
             leave = channel.leave = Leave()
-            leave.first = self.requests.frames.get(channel.number, [])  # of what has passed on without acknowledgement, for one
+            leave.first = self.requests.frames.get(channel.number, b"")  # of what has passed on without acknowledgement, for one
             self.requests.forget(channel.number)
             self.consumers.end_channel(channel.number)
-            self.channels[channel.number] = channel
+            self.channels = put(self.channels, channel.number, channel)
 
     def forget(self, channel: AmqpChannel) -> None:
         """The broker has closed `channel`, or answers the client's closing it: what it had is given back."""
@@ -99,8 +100,8 @@ class Leaving:
         for channel in self.channels.values():
             leave = channel.leave
             if leave is not None and not channel.forwarding and not channel.committing and is_open(channel):
-                words += leave.first
-                leave.first = []
+                words.append(leave.first)
+                leave.first = b""
                 if channel.unsettled_opens == 0:
                     self._cancel(channel, leave, words)
                 if quiet and not leave.given_back and channel.unsettled_opens == 0:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gateway.pipeline.empties import NO_ENTRIES, NO_ITEMS, added, put
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.reports import Delivered, Reports
 from gateway.protocols.amqp.channel import AmqpChannel, held_cost
@@ -31,10 +32,10 @@ class ParkingLot:
     def __init__(self, budget: HeldBudget, reports: Reports) -> None:
         self.budget = budget
         self.reports = reports
-        self.parked: dict[int, AmqpChannel] = {}  # channels with a parking
-        self.free: dict[int, AmqpChannel] = {}  # those whose first parked part may leave
-        self.remainders: list[bytes] = []  # methods of channels given up, which still go to the client
-        self.fresh: list[Part] = []  # parked since the read began that is looked at
+        self.parked: dict[int, AmqpChannel] = NO_ENTRIES  # channels with a parking
+        self.free: dict[int, AmqpChannel] = NO_ENTRIES  # those whose first parked part may leave
+        self.remainders: list[bytes] = NO_ITEMS  # methods of channels given up, which still go to the client
+        self.fresh: list[Part] = NO_ITEMS  # parked since the read began that is looked at
         self.frame_left = 0  # bytes to come of a body frame that is taken out of the stream, its end octet included
         self.frame_channel_id = 0  # its channel
         self.windows: SubscriptionMover | None = None
@@ -45,7 +46,7 @@ class ParkingLot:
     def open(self, channel: AmqpChannel) -> Parking:
         """From now on deliveries of `channel` are parked."""
         parking = channel.parking = Parking()
-        self.parked[channel.number] = channel
+        self.parked = put(self.parked, channel.number, channel)
         return parking
 
     def park(self, channel: AmqpChannel, parking: Parking, part: Part, consumer: Consumer | None) -> None:
@@ -58,7 +59,7 @@ class ParkingLot:
                 parking.due = 0
                 budget.ask_due = 0
         parking.parked_parts.append(ParkedPart(part, consumer))
-        self.fresh.append(part)
+        self.fresh = added(self.fresh, part)
         if len(parking.parked_parts) == 1:
             self.set_free(channel, parking)
 
@@ -78,7 +79,7 @@ class ParkingLot:
     def set_free(self, channel: AmqpChannel, parking: Parking) -> None:
         """Notice whether the first parked part may leave."""
         if parking.stands_free():
-            self.free[channel.number] = channel
+            self.free = put(self.free, channel.number, channel)
 
     # ---- out -------------------------------------------------------------------------------------------------------
 
@@ -176,7 +177,7 @@ class ParkingLot:
             last.size += size
             last.redelivered += redelivered
         else:
-            delivered.append(Delivered(key, received, forwarded, size, redelivered))
+            self.reports.delivered = added(delivered, Delivered(key, received, forwarded, size, redelivered))
 
     def __repr__(self) -> str:
         return f"<ParkingLot parked={list(self.parked)} free={list(self.free)}>"

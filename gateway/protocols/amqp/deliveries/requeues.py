@@ -27,6 +27,7 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
+from gateway.pipeline.empties import NO_ENTRIES, put
 from gateway.pipeline.parts import PLAIN, REQUEST, Part
 from gateway.protocols.amqp.broker_requests import REQUEUE
 from gateway.protocols.amqp.costly_method import CostlyMethod
@@ -82,8 +83,8 @@ class Requeues:
         self.forget: Callable[[Line], list[Part]] | None = None  # `HeldParts.forget`
         self.max_split = MAX_SPLIT
         self.asked = 0  # requeues decoded for the judge, until `take_asked`
-        self.lines: dict[int, RequeueLine] = {}  # by number
-        self._numbers: dict[tuple[int, bytes], int] = {}  # by channel and queue
+        self.lines: dict[int, RequeueLine] = NO_ENTRIES  # by number
+        self._numbers: dict[tuple[int, bytes], int] = NO_ENTRIES  # by channel and queue
         self._last_number = 0
 
     # ---- as decoded ------------------------------------------------------------------------------------------------
@@ -276,8 +277,8 @@ class Requeues:
                 self._prune()
             self._last_number -= 1
             line = RequeueLine(self._last_number, channel, settlements, queue, key)
-            self.lines[line.ordering_key] = line
-            self._numbers[channel.number, queue] = line.ordering_key
+            self.lines = put(self.lines, line.ordering_key, line)
+            self._numbers = put(self._numbers, (channel.number, queue), line.ordering_key)
         return line if self.judge.limited(line.key) else None
 
     def move(self) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gateway.pipeline.actions.holding import turn_of
+from gateway.pipeline.empties import NO_ENTRIES, NO_ITEMS, put
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.protocols.amqp.channel import AmqpChannel, held_cost
 from gateway.protocols.amqp.deliveries.parked import ParkedPart, Parking, count_shadow_and_bypass, refuse, release_read_buffer
@@ -34,9 +35,9 @@ class DeliveryVerdicts:
         self.judge = judge
         self.connection = connection  # its number, not 0
         self.lot = lot
-        self.asked: dict[int, list[Part]] = {}  # with the judge, by channel
+        self.asked: dict[int, list[Part]] = NO_ENTRIES  # with the judge, by channel
         self.windows: SubscriptionMover | None = None
-        self.settlements: list[Part] = []  # of reservations (`windows.py`)
+        self.settlements: list[Part] = NO_ITEMS  # of reservations (`windows.py`)
         self.asking = False  # even where `asked` is empty, because those channels were closed meanwhile
 
     def ask(self, now: int) -> list[Part]:
@@ -51,11 +52,11 @@ class DeliveryVerdicts:
             parts = parking.unjudged(room)
             parking.due = NEVER
             if parts:
-                self.asked[channel.number] = parts
+                self.asked = put(self.asked, channel.number, parts)
                 found.extend(parts)
                 room -= sum([part.count for part in parts])
         found.extend(self.settlements)
-        self.settlements = []
+        self.settlements = NO_ITEMS
         self.asking = len(found) > 0
         self.update_due()
         return found
@@ -84,7 +85,7 @@ class DeliveryVerdicts:
             assert parking is not None
             self._settle_channel((self.connection << 16) + channel_id, parking, parts, now)
             self.lot.set_free(channel, parking)
-        self.asked = {}
+        self.asked = NO_ENTRIES
         windows.take_back()
         self.update_due()
 

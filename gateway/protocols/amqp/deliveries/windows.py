@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from gateway.pipeline.empties import NO_ENTRIES, NO_ITEMS, added, put
 from gateway.pipeline.parts import BODY, PLAIN, REQUEST, Part
 from gateway.protocols.amqp.broker_requests import acknowledge, cancel, consume, give_back, look_for, qos, takes_requests
 from gateway.protocols.amqp.deliveries.mover import SubscriptionMover
@@ -87,10 +88,10 @@ class Windows(SubscriptionMover):
         self.lot = lot
         self.verdicts = verdicts
         self.requests = requests
-        self.timed: dict[Subscription, int] = {}  # when to look at one again; monotonic ns
+        self.timed: dict[Subscription, int] = NO_ENTRIES  # when to look at one again; monotonic ns
         self.due = NEVER  # the first of these
         self.now = 0  # monotonic ns; of the last verdicts, or later
-        self.returning: list[Subscription] = []  # what is parked of these goes back
+        self.returning: list[Subscription] = NO_ITEMS  # what is parked of these goes back
 
     # ---- how large ---------------------------------------------------------------------------------------------------
 
@@ -302,7 +303,7 @@ class Windows(SubscriptionMover):
             for each in self.consumers.channels[subscription.channel].tags.values():  # and those before it that are leaving
                 if each.subscription is subscription and not each.no_ack:
                     each.returns = each.watched = True
-            self.returning.append(subscription)
+            self.returning = added(self.returning, subscription)
             self.take_back()
 
     def _cancel(self, subscription: Subscription, consumer: Consumer) -> None:
@@ -321,7 +322,7 @@ class Windows(SubscriptionMover):
         """Give back what is parked of those that leave, unless the judge has it, or parked parts leave just now: then behind that."""
         if not self.returning or self.verdicts.asking or self.lot.releasing:
             return
-        returning, self.returning = self.returning, []
+        returning, self.returning = self.returning, NO_ITEMS
         for subscription in returning:
             self._give_back(subscription)
 
@@ -412,7 +413,7 @@ class Windows(SubscriptionMover):
         if reservation.taken:
             settlement = Part(PLAIN, 0, b"", 0, 0, key, 1, messages, size)
             settlement.reservation = reservation
-            self.verdicts.settlements.append(settlement)
+            self.verdicts.settlements = added(self.verdicts.settlements, settlement)
             self.verdicts.update_due()
 
     def refused(self, consumer: Consumer | None, part: Part) -> None:
@@ -426,7 +427,7 @@ class Windows(SubscriptionMover):
 
     def look_at(self, subscription: Subscription, due: int) -> None:
         """Look at it again at `due`."""
-        self.timed[subscription] = due
+        self.timed = put(self.timed, subscription, due)
         self.due = min(self.due, due)
         if self.requests.wake is not None:
             self.requests.wake()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gateway.pipeline.empties import NO_ENTRIES, put
 from gateway.protocols.rocketmq.requests import Poll
 from gateway.waiting.due_queue import DueLine, DueQueue
 from limiter.keys import Key
@@ -41,7 +42,7 @@ class HeldPolls:
     def __init__(self) -> None:
         self.bytes = 0
         self.count = 0
-        self.lines: dict[Key, PollLine] = {}  # a line is due while its first poll does not ask the judge
+        self.lines: dict[Key, PollLine] = NO_ENTRIES  # a line is due while its first poll does not ask the judge
         self.due_queue = DueQueue()
         self._last_order = 0
 
@@ -57,7 +58,7 @@ class HeldPolls:
         line = self.lines.get(key)
         if line is None:
             line = PollLine()
-            self.lines[key] = line
+            self.lines = put(self.lines, key, line)
         place = len(line.polls)
         while place > 0 and waits_longer(poll, line.polls[place - 1]):
             place -= 1

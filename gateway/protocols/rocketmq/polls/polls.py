@@ -21,11 +21,11 @@ turn comes::
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
 from mypy_extensions import i64
 
+from gateway.pipeline.empties import NO_ITEMS, added
 from gateway.pipeline.parts import PLAIN, Part
 from gateway.pipeline.reports import Delivered
 from gateway.protocols.rocketmq.outstanding import AnswerWatcher, Outstanding
@@ -99,10 +99,10 @@ class Polls:
         self.outstanding = outstanding
         self.queues = PollQueues()
         self.held = HeldPolls()
-        self.sent: deque[PollAnswer] = deque()  # with a reservation, in the order they were sent
-        self.settlements: list[Part] = []  # for the judge
+        self.sent: list[PollAnswer] = NO_ITEMS  # with a reservation, in the order they were sent
+        self.settlements: list[Part] = NO_ITEMS  # for the judge
         self.ask_due = NEVER  # monotonic ns at which `ask` has something
-        self.delivered: list[Delivered] = []  # for the session to count
+        self.delivered: list[Delivered] = NO_ITEMS  # for the session to count
         self.limited = 0  # polls that a rule looked at, so far
         self.empty = 0  # of them answered by the gateway: nothing for now
 
@@ -152,13 +152,14 @@ class Polls:
         # What the others bring is not counted, so what was expected stays taken: many polls at once could else take more than the limit.
         if remembered and reservation.taken and (reservation.messages > 0 or reservation.size > 0):
             answer.sent_at = reservation.asked_at
-            self.sent.append(answer)
+            self.sent = added(self.sent, answer)
             self._update_due()
         elif repeated:  # nobody sees its answer
             if answer.counted:
                 queue.unanswered -= 1
             if reservation.taken and poll.terms is not None:  # the most that it could bring
-                self.settlements.append(Settlement(key, reservation, 0, poll.terms.max_messages, MAX_ANSWER_BYTES))
+                settlement = Settlement(key, reservation, 0, poll.terms.max_messages, MAX_ANSWER_BYTES)
+                self.settlements = added(self.settlements, settlement)
                 self._update_due()
 
     def hold(self, poll: Poll, due: int) -> None:
@@ -227,7 +228,7 @@ class Polls:
     def count_messages(self, answer: PollAnswer, messages: int, size: int, redelivered: int) -> None:
         """`messages` more have passed on their way to the client; so many of them had been given back before."""
         key = answer.key
-        self.delivered.append(Delivered(key, messages, messages, size, redelivered))
+        self.delivered = added(self.delivered, Delivered(key, messages, messages, size, redelivered))
         reservation = answer.reservation
         if reservation is not None:
             if answer.held:
@@ -248,28 +249,28 @@ class Polls:
             queue.unanswered -= 1
         self.queues.learn(answer.key, queue, messages, size)
         if reservation.taken and (messages > 0 or reservation.messages > 0 or reservation.size > 0):
-            self.settlements.append(Settlement(answer.key, reservation, 1, messages, size))
+            self.settlements = added(self.settlements, Settlement(answer.key, reservation, 1, messages, size))
         self._update_due()
 
     def ask(self, now: int) -> list[Part]:
         """What is to be settled now."""
         sent = self.sent
         while sent and (sent[0].sent_at < 0 or sent[0].sent_at + QUIET_AFTER_NS <= now):
-            answer = sent.popleft()
+            answer = sent.pop(0)
             reservation = answer.reservation
             queue = answer.queue
             if answer.sent_at >= 0 and answer.stored is None and reservation is not None and queue is not None:
                 self.queues.mark_quiet(answer.key, queue)
-                self.settlements.append(Settlement(answer.key, reservation, 0, 0, 0))
+                self.settlements = added(self.settlements, Settlement(answer.key, reservation, 0, 0, 0))
         settlements = self.settlements
-        self.settlements = []
+        self.settlements = NO_ITEMS
         self._update_due()
         return settlements
 
     def _update_due(self) -> None:
         sent = self.sent
         while sent and sent[0].sent_at < 0:
-            sent.popleft()
+            sent.pop(0)
         if self.settlements:
             self.ask_due = 0
         else:

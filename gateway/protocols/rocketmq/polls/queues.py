@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gateway.pipeline.empties import NO_ENTRIES, put
 from limiter.keys import Key
 
 MAX_ANSWER_BYTES: Final = 262_144  # of messages in memory (the broker's maxTransferBytesOnMessageInMemory), unless one is larger
@@ -62,8 +63,8 @@ class PollQueues:
     __slots__ = ("broker", "queues", "topics")
 
     def __init__(self) -> None:
-        self.queues: dict[tuple[Key, int], PollQueue] = {}
-        self.topics: dict[Key, PollQueue] = {}  # what the topic's latest answer brought
+        self.queues: dict[tuple[Key, int], PollQueue] = NO_ENTRIES
+        self.topics: dict[Key, PollQueue] = NO_ENTRIES  # what the topic's latest answer brought
         self.broker = 0  # from which broker to read, as said last for any queue; at first the one that is asked
 
     def of(self, key: Key, number: int) -> PollQueue:
@@ -74,7 +75,7 @@ class PollQueues:
                 self.queues.clear()
                 self.topics.clear()
             queue = PollQueue(-1, -1)
-            self.queues[key, number] = queue
+            self.queues = put(self.queues, (key, number), queue)
         return queue
 
     def expects(self, key: Key, queue: PollQueue, most: int, others: int) -> tuple[int, int]:
@@ -101,7 +102,7 @@ class PollQueues:
         topic = self.topics.get(key)
         if topic is None:
             topic = PollQueue(0, 0)
-            self.topics[key] = topic
+            self.topics = put(self.topics, key, topic)
         return topic
 
     def __repr__(self) -> str:

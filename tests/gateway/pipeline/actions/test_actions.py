@@ -241,4 +241,4 @@ def test_a_connection_remembers_its_turns_of_a_bounded_number_of_limits(monkeypa
     del turns[line.desk.bucket]
     turns.update(dict.fromkeys(others, NOW + 5 * MS))
     line.turn(1, NOW)
-    assert set(turns) == {line.desk.bucket}
+    assert set(line.desk.conversation.lines.turns) == {line.desk.bucket}
