@@ -24,7 +24,7 @@ from config.known_settings import (
     WebhookSettings,
 )  # fmt: skip
 from config.port_ranges import PortRange
-from config.rules import RuleText
+from config.rules import ReadRule
 from config.tls_files import usable as tls_files
 from config.worker_checks import workers
 from limiter.executor import NEVER
@@ -58,7 +58,7 @@ def _both_read(reading: Reading, section: str, *keys: str) -> bool:
 
 def unique_names(reading: Reading) -> None:
     """Listeners have names of their own, and so have rules and tokens."""
-    for cls in (ListenerSettings, RuleText):
+    for cls in (ListenerSettings, ReadRule):
         seen: dict[str, str] = {}
         for path, value in reading.sections:
             if not isinstance(value, cls) or not value.name:
@@ -384,7 +384,7 @@ def own_logins(reading: Reading) -> None:
                 message = "is for AMQP; RocketMQ's offsets are asked for without a login"
                 reading.add_problem(f"{path}.own_login", message, "leave it out")
     for path, value in reading.sections:
-        if isinstance(value, RuleText) and value.lag is not None and value.lag.queue is not None and not logins:
+        if isinstance(value, ReadRule) and value.lag is not None and value.lag.queue is not None and not logins:
             message = "no listener has an own_login, which the gateway needs to look at the queue"
             remedy = "add own_login: {user: ..., password_file: ...} to the listener"
             reading.add_problem(f"{path}.lag.queue", message, remedy)

@@ -11,12 +11,13 @@ All faults go to `Problems`; a syntax error ends the reading of that file, every
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import yaml
 
-from config.problems import LINE_END, Problems, SourceLocation, quoted
+from config.problems import LINE_END, NOWHERE, Problems, SourceLocation, quoted
 from config.surrogate_escapes import LoneSurrogateError, SurrogateEscapes
 
 MAX_BYTES: Final = 4 << 20  # bytes; one file; about 30,000 rules, read in about a second
@@ -97,6 +98,8 @@ class Sequence:
 
 
 Node = Scalar | Mapping | Sequence
+TAKEN: Final = Scalar("", NOWHERE)
+Takes = dict[str, Callable[[Node], None]]  # key of the file whose value is a list -> what reads each item of it
 
 
 def kind_of(node: Node) -> str:
@@ -108,8 +111,12 @@ def kind_of(node: Node) -> str:
     return "nothing" if node.null else quoted(node.text)
 
 
-def read(path: Path, name: str, problems: Problems) -> Node | None:
-    """The tree of the YAML file at `path`, called `name` in messages; None when it cannot be read (the reason is in `problems`)."""
+def read(path: Path, name: str, problems: Problems, takes: Takes | None = None) -> Node | None:
+    """The tree of the YAML file at `path`, called `name` in messages; None when it cannot be read (the reason is in `problems`).
+
+    Of lists in `takes` each item is given to its reader once it is whole, and TAKEN stands in its place: of 10,000 rules the tree is larger
+    than the rules.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -118,15 +125,15 @@ def read(path: Path, name: str, problems: Problems) -> Node | None:
         problems.read(name, "")
         problems.add(SourceLocation(name), "", f"cannot be read: {reason}", "name a YAML file that exists and that this user may read")
         return None
-    return parse(data, name, problems)
+    return parse(data, name, problems, takes)
 
 
-def parse(data: bytes, name: str, problems: Problems) -> Node | None:
-    """The tree of the YAML text in `data`; at most MAX_BYTES and MAX_DEPTH levels are looked at."""
+def parse(data: bytes, name: str, problems: Problems, takes: Takes | None = None) -> Node | None:
+    """The tree of the YAML text in `data`; at most MAX_BYTES and MAX_DEPTH levels are looked at. `takes`: as of `read`."""
     text = _decode(data, name, problems)
     if text is None:
         return None
-    return _Composer(name, problems).compose(text)
+    return _Composer(name, problems, takes or {}).compose(text)
 
 
 def _decode(data: bytes, name: str, problems: Problems) -> str | None:
@@ -173,9 +180,11 @@ def _place(name: str, before: str) -> SourceLocation:
 class _Composer:
     """Builds the tree of one file from the parser's events."""
 
-    def __init__(self, name: str, problems: Problems) -> None:
+    def __init__(self, name: str, problems: Problems, takes: Takes) -> None:
         self.name = name
         self.problems = problems
+        self.takes = takes
+        self.taken: tuple[Sequence, Callable[[Node], None]] | None = None  # the list that is open whose items are read as they come
         self.open: list[Mapping | Sequence] = []  # containers not yet closed, outermost first
         self.pending: list[tuple[str, SourceLocation] | None] = []  # for each open container: the key whose value comes next
         self.root: Node | None = None
@@ -230,7 +239,15 @@ class _Composer:
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
             self.open.pop()
             self.pending.pop()
+            self._end_item()
         return True
+
+    def _end_item(self) -> None:
+        """A node is whole, perhaps an item of a list in `takes`."""
+        if self.taken is not None and self.open and self.open[-1] is self.taken[0]:
+            items = self.taken[0].items
+            self.taken[1](items[-1])
+            items[-1] = TAKEN
 
     def _scalar(self, event: yaml.ScalarEvent, location: SourceLocation) -> Scalar:
         try:
@@ -253,6 +270,8 @@ class _Composer:
         container = self.open[-1]
         if isinstance(container, Sequence):
             container.items.append(node)
+            if isinstance(node, Scalar):
+                self._end_item()
             return
         key = self.pending[-1]
         if key is not None:
@@ -262,6 +281,9 @@ class _Composer:
                 self._add(key[1], f"duplicate key {quoted(key[0])}", f"remove one of the two; the first is in line {first.line}")
             else:
                 container.put(key[0], key[1], node)
+                if len(self.open) == 1:
+                    reader = self.takes.get(key[0])
+                    self.taken = (node, reader) if reader is not None and isinstance(node, Sequence) else None
             return
         if not isinstance(node, Scalar):
             self._add(node.location, f"{kind_of(node)} as a key", "keys are words")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from config.document import Node, Scalar, kind_of
 from config.origins import SettingOrigins
@@ -37,6 +37,7 @@ class Reading:
         self.problems = problems
         self.directories: dict[str, Path] = {}  # name of a file -> its directory, against which its relative paths are taken
         self.origins = SettingOrigins()  # path of a setting -> where it was written
+        self.taken: dict[str, list[Any]] = {}  # path of a list that is read now -> what was read of it
         self.sections: list[tuple[str, object]] = []  # all sections read, with their paths, broken ones included
 
     def unread(self, path: str) -> bool:
@@ -200,7 +201,7 @@ class Choice(ScalarKind[str]):
 
     def parse(self, scalar: Scalar, path: str, reading: Reading) -> str:
         if scalar.word in self.options:
-            return scalar.word
+            return self.options[self.options.index(scalar.word)]  # one text for all
         if scalar.text in self.not_yet:
             raise Invalid(f"{scalar.text}: not supported yet", f"use {listed(self.options)}")
         meant = suggestion(scalar.text, self.options)

@@ -12,6 +12,7 @@ from config.command_line import NAME, CommandLine
 from config.document import Mapping, read
 from config.kinds import Invalid, Reading
 from config.problems import NOWHERE, Problems, SourceLocation
+from config.rules import RULES
 from config.sections import ListOf
 from config.settings import ROOT, RULES_FILE, Settings
 from config.sources import PREFIX, overlay
@@ -119,7 +120,7 @@ def _rules(file: Path, main: str, reading: Reading) -> tuple[Rule, ...]:
 
 
 def _read_rules(file: Path, name: str, reading: Reading) -> tuple[Rule, ...]:
-    tree = read(file, name, reading.problems)
+    tree = read(file, name, reading.problems, {"rules": lambda rule: RULES.take(rule, "rules", reading)})
     if tree is None:
         return ()
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final, NamedTuple, TypeVar
 
 from config.document import Scalar
@@ -24,6 +25,8 @@ from limiter.units import (
     parse_size,
 )
 
+MAX_KNOWN: Final = 1024  # texts of a kind, the latest: of 10,000 rules many say the same; a guess
+
 T = TypeVar("T")
 
 
@@ -33,7 +36,7 @@ class Quantity(ScalarKind[T]):
     def __init__(self, wanted: str, example: str, parse: Callable[[str], T], form: Callable[[T], str], pattern: str) -> None:
         self.wanted = wanted
         self.example = example
-        self._parse = parse
+        self._parse = lru_cache(maxsize=MAX_KNOWN)(parse)
         self._format = form
         self.pattern = pattern
         self.placeholder = parse(example)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, make_dataclass, replace
-from typing import Any, Final, TypeVar
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, TypeVar
 
 from common.records import dataclass
 from config.document import Node
@@ -30,6 +31,7 @@ from limiter.rules.rule import DEFAULT_MAX_DELAY_NS, RULE_SETTINGS, Rule
 T = TypeVar("T")
 
 MAX_LISTENERS: Final = 100  # names in one rule; a guess
+MAX_SHARED: Final = 1024  # limits, the latest; a guess
 MAX_BURST: Final = 10**15  # tokens; as limiter.limits.MAX_PER_SECOND
 
 
@@ -229,6 +231,13 @@ def some_limit(text: Any) -> WrittenLimit:
     return SOME_CONCURRENCY if text.algorithm in COUNTING else SOME_LIMIT
 
 
+class ReadRule(NamedTuple):
+    """What is kept of a rule's sections for the checks of the whole file: they take more room than the rule."""
+
+    name: str
+    lag: LagText | None
+
+
 class RuleKind(Kind[Rule]):
     """A rule of the limiter, read as RuleText and checked by the limiter."""
 
@@ -237,7 +246,9 @@ class RuleKind(Kind[Rule]):
 
     def read(self, node: Node, path: str, reading: Reading) -> Rule:
         before = len(reading.problems.found)
+        sections = len(reading.sections)
         text = self.section.read(node, path, reading)
+        reading.sections[sections:] = [(path, ReadRule(text.name, text.lag))]
         unread = [problem.path[len(path) + 1 :] for problem in reading.problems.found[before:]]
         text = readable(text, unread)
         try:
@@ -334,16 +345,18 @@ def rule_of(text: Any, location: SourceLocation) -> Rule:
     return Rule(
         name=text.name,
         match=Match(**{name: getattr(text.match, name) for name in MATCH_KEYS} | {"operation": one_word(text.match.operation)}),
-        limit=Limit(
-            messages=limit.messages,
-            bytes=limit.bytes,
-            **burst_fields(limit.burst),
-            concurrent=limit.concurrent,
-            at_least=None if text.adaptive is None else text.adaptive.at_least,
-            start=None if text.adaptive is None else text.adaptive.start,
-            warm_up_ns=0 if text.warm_up is None else text.warm_up.over_ns,
-            adapt=like(Adapt, text.adapt),
-            lag=None if lag is None else Lag(lag.target, lag.slowest, lag.group or "", lag.queue or ""),
+        limit=shared(
+            Limit(
+                messages=limit.messages,
+                bytes=limit.bytes,
+                **burst_fields(limit.burst),
+                concurrent=limit.concurrent,
+                at_least=None if text.adaptive is None else text.adaptive.at_least,
+                start=None if text.adaptive is None else text.adaptive.start,
+                warm_up_ns=0 if text.warm_up is None else text.warm_up.over_ns,
+                adapt=like(Adapt, text.adapt),
+                lag=None if lag is None else Lag(lag.target, lag.slowest, lag.group or "", lag.queue or ""),
+            )
         ),
         open_for_ns=text.breaker.open_for_ns,
         candidate=None if tried is None else LimitChange(tried.messages, tried.bytes, **burst_fields(tried.burst)),
@@ -351,6 +364,12 @@ def rule_of(text: Any, location: SourceLocation) -> Rule:
         place=f"{location.file.rpartition('/')[2]}:{location.line}" if location.line else location.file,
         **{name: getattr(text, name) for name in RULE_SETTINGS},
     )
+
+
+@lru_cache(maxsize=MAX_SHARED)
+def shared(limit: Limit) -> Limit:
+    """`limit`, or one like it that another rule has: of 10,000 rules many say the same."""
+    return limit
 
 
 def text_of_cost(cost: Cost) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, TypeVar, overload
 
 from common.records import dataclass
-from config.document import Mapping, Node, Scalar, Sequence, kind_of
+from config.document import TAKEN, Mapping, Node, Scalar, Sequence, kind_of
 from config.kinds import JSON, OFF, Invalid, Kind, NotYets, OrOff, Reading, ScalarKind
 from config.problems import NOWHERE, SourceLocation, quoted, suggestion
 
@@ -27,7 +27,6 @@ class _Required:
 
 
 REQUIRED: Final[Any] = _Required()
-READ: Final = Scalar("", NOWHERE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,20 +182,26 @@ class ListOf(Kind[tuple[T, ...]]):
             raise Invalid("the list is empty", f"add an item, e.g. {self.example}")
         if self.most and len(node.items) > self.most:
             raise Invalid(f"the list has {len(node.items)} items", f"the most is {self.most}")
-        found = []
         for number, item in enumerate(node.items):
-            inner = f"{path}[{number}]"
-            mark = reading.origins.mark
-            reading.origins[inner] = item.location
-            try:
-                found.append(self.item.read(item, inner, reading))
-            except Invalid as invalid:
-                reading.problems.add(item.location, inner, invalid.message, invalid.remedy)
-                found.append(self.item.placeholder)
-            reading.origins.fold(inner, mark)
+            if item is not TAKEN:
+                self.take(item, path, reading)
             if isinstance(item, Mapping):
-                node.items[number] = READ  # of 10,000 rules the tree is larger than the rules: it goes as they come
-        return tuple(found)
+                node.items[number] = TAKEN
+        return tuple(reading.taken.pop(path, ()))
+
+    def take(self, item: Node, path: str, reading: Reading) -> None:
+        """Read `item`, the next of the list at `path`, which need not be kept."""
+        found = reading.taken.setdefault(path, [])
+        inner = f"{path}[{len(found)}]"
+        mark = reading.origins.mark
+        reading.origins[inner] = item.location
+        try:
+            value = self.item.read(item, inner, reading)
+        except Invalid as invalid:
+            reading.problems.add(item.location, inner, invalid.message, invalid.remedy)
+            value = self.item.placeholder
+        found.append(value)
+        reading.origins.fold(inner, mark)
 
     def show(self, value: tuple[T, ...]) -> JSON:
         return [self.item.show(item) for item in value]

@@ -207,7 +207,7 @@ def unmet(match: Match, subject: Subject, per: str) -> list[str]:
         given = subject.field(key.subject)
         if key.kind == LISTENERS:
             any_counts = given is None and per != "listener"  # an unknown listener may be any
-            met = any_counts or bool(given and any_matches([name_pattern(each) for each in match.listeners()], given))
+            met = any_counts or bool(given and any_matches(tuple([name_pattern(each) for each in match.listeners()]), given))
         elif key.kind == NETWORK:
             met = given is not None and Addresses(wanted).matches(given)
         else:

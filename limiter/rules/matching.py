@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from limiter.protocols import DEFAULT_EXCHANGE, PROTOCOL_NAMES, protocol_of_level
@@ -46,7 +47,7 @@ class Matcher:
     def __init__(self, match: Match, per: str) -> None:
         self._protocol = protocol_of_level(per) or match.spoken()
         self._operations = match.operations()
-        self._listeners = [name_pattern(name) for name in match.listeners()]  # none: any
+        self._listeners = tuple([name_pattern(name) for name in match.listeners()])  # none: any
         self._client = None if match.client is None else Addresses(match.client)
         given = match.given()
         patterns = {
@@ -54,8 +55,8 @@ class Matcher:
         }
         if match.queue is not None:
             patterns["exchange"] = name_pattern("")
-        self._fields = list(patterns)  # of the subject, each of which must meet its pattern
-        self._patterns = list(patterns.values())
+        self._fields = same_fields(tuple(patterns))  # of the subject, each of which must meet its pattern
+        self._patterns = tuple(patterns.values())
         # Names only the protocol, the operation and (where that is not the level's own thing) the listener: the default of its level.
         self.bare = all(name in {"protocol", "operation"} or (name == "listener" and per != "listener") for name in given)
         # One thing can meet this rule or another of the same level, depending on the sender: the rule then has buckets of its own.
@@ -109,7 +110,7 @@ class Matcher:
         """What a field of the subject must meet; None: anything."""
         return self._patterns[self._fields.index(field)] if field in self._fields else None
 
-    def fields(self) -> list[str]:
+    def fields(self) -> tuple[str, ...]:
         """The fields of the subject that must meet a pattern."""
         return self._fields
 
@@ -144,6 +145,12 @@ class Matcher:
         return True
 
 
+@lru_cache(maxsize=256)
+def same_fields(fields: tuple[str, ...]) -> tuple[str, ...]:
+    """`fields`, the very same for all rules that name these."""
+    return fields
+
+
 def pattern_of(name: str, text: str) -> Pattern:
     """The pattern that the key `name` of a match has as `text`."""
     if name == "exchange" and text == DEFAULT_EXCHANGE:
@@ -156,5 +163,5 @@ def group_text(group: TopicName) -> str:
     return group.text().removesuffix("%23") + "#"
 
 
-def any_matches(patterns: list[Pattern], name: str) -> bool:
+def any_matches(patterns: tuple[Pattern, ...], name: str) -> bool:
     return any(pattern.matches(name) for pattern in patterns)

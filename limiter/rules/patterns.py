@@ -23,6 +23,7 @@ EXACT: Final = 0
 GLOB: Final = 1
 WORDS: Final = 2
 IPV6_BITS: Final = 128
+NO_WORDS: Final[list[str]] = []
 
 
 class Pattern:
@@ -34,7 +35,7 @@ class Pattern:
         self.text = text
         self.kind = kind
         self._expression: re.Pattern[str] = re.compile(translate(text) if kind == GLOB else "")
-        self._words = split_words(text) if kind == WORDS else []
+        self._words = split_words(text) if kind == WORDS else NO_WORDS
 
     def matches(self, name: str) -> bool:
         if self.kind == EXACT:

@@ -167,19 +167,19 @@ class LevelRules:
 
     def __init__(self, per: str) -> None:
         self.per = per
-        self.exact: dict[tuple[str, str, str, str], list[int]] = {}  # by topic
+        self.exact: dict[tuple[str, str, str, str], tuple[int, ...]] = {}  # by topic
         self.any_vhost = False  # some of `exact` leave the virtual host out
-        self.named: dict[str, list[int]] = {}  # by the thing of the level
+        self.named: dict[str, tuple[int, ...]] = {}  # by the thing of the level
         self.patterns: list[int] = []
         self.index = RuleIndex([], [])  # of `patterns`; made when all are known
         self.bare: list[int] = []
 
     def add(self, at: int, matcher: Matcher) -> None:
         if matcher.exact_topic is not None:
-            self.exact.setdefault(matcher.exact_topic, []).append(at)
+            self.exact[matcher.exact_topic] = (*self.exact.get(matcher.exact_topic, ()), at)
             self.any_vhost = self.any_vhost or matcher.exact_topic[1] == "*"
         elif matcher.exact_thing is not None:
-            self.named.setdefault(matcher.exact_thing, []).append(at)
+            self.named[matcher.exact_thing] = (*self.named.get(matcher.exact_thing, ()), at)
         elif matcher.bare:
             self.bare.append(at)
         else:

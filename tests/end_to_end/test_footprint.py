@@ -41,7 +41,7 @@ class Bound(NamedTuple):
 BASE: Final = Bound(54_500_000, 50_500_000)
 CONNECTION: Final = {"amqp": Bound(8_900, 14_400), "rocketmq": Bound(8_900, 13_300)}
 TOPIC: Final = Bound(9_200, 9_200)  # with totals of its own, series and a line in the log; they are bounded, so a million cost less each
-RULE: Final = Bound(3_200, 3_600)
+RULE: Final = Bound(1_900, 1_800)
 
 
 def settled(gateway: Gateway) -> int:
