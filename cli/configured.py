@@ -6,7 +6,6 @@ import functools
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -100,20 +99,24 @@ def loaded(config: str | CommandLine, flags: dict[str, str]) -> Settings:
     """Raises CommandError, once all faults are shown; and where a file is not read within READ_S."""
     from config import ConfigError, load
 
-    found: Future[Settings] = Future()
+    found: list[Settings] = []
+    failed: list[BaseException] = []
 
     def read() -> None:
         try:
-            found.set_result(load(config, os.environ, flags))
+            found.append(load(config, os.environ, flags))
         except BaseException as error:  # it is raised below
-            found.set_exception(error)
+            failed.append(error)
 
     thread = threading.Thread(target=read, daemon=True)  # one that hangs is left behind
     thread.start()
+    thread.join(READ_S)
+    if thread.is_alive():
+        raise CommandError(INVALID, hung_file(thread.ident, READ_S))
     try:
-        return found.result(READ_S)
-    except TimeoutError:
-        raise CommandError(INVALID, hung_file(thread.ident, READ_S)) from None
+        if failed:
+            raise failed[0]
+        return found[0]
     except ConfigError as error:
         for problem in error.errors:
             click.echo(by_line(str(problem)), err=True)

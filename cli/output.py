@@ -5,7 +5,6 @@ Topic names come from untrusted clients, so no control character of theirs reach
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import os
@@ -144,6 +143,8 @@ def _csv(value: Any, shown: Sequence[AnyColumn] | None) -> None:
 
 def emit_rows(rows: Iterable[Sequence[object]]) -> None:
     """Write lines of comma-separated values, one row each; characters that would do something where they are shown are escaped."""
+    import csv  # here, because a gateway's start goes by this module
+
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([_exact(value) for value in row] for row in rows)
     written = text.getvalue().rstrip("\n")

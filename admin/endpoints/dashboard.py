@@ -5,7 +5,6 @@ Most gateways are never asked. All are read at once, so that those of an upgrade
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 from collections.abc import Iterable, Mapping
 from functools import cache, cached_property
@@ -51,6 +50,8 @@ class StaticFile:
     @cached_property
     def _packed(self) -> Content | None:
         """None: it is hardly smaller."""
+        import gzip  # here, as few gateways' pages are ever looked at
+
         packed = Content.of(gzip.compress(self._plain.body, 9, mtime=0), "gzip")
         return packed if len(packed.body) < WORTHWHILE * len(self._plain.body) else None
 

@@ -10,7 +10,6 @@ Without `limit` and `cursor` it is the whole list, up to MOST_ROWS.
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
@@ -123,6 +122,8 @@ def _lines(columns: Sequence[Column], items: Sequence[object]) -> bytes:
 
 def written(rows: Iterable[Sequence[object]]) -> bytes:
     """Lines as RFC 4180 has them."""
+    import csv  # here, as it is rarely asked for
+
     text = io.StringIO()
     csv.writer(text).writerows([cell(value) for value in row] for row in rows)
     return text.getvalue().encode(errors="backslashreplace")
