@@ -92,13 +92,14 @@ class OperatedGateway(Protocol):
     def view(self, name: str) -> Any:
         """What `common/views` and `gateway/telemetry/views.py` have under this name, over all processes: a list of views, or one."""
 
-    async def topic_places(self) -> list[TopicPlace]:
-        """Every topic seen lately, to be read alone: the list may grow meanwhile.
+    async def topic_places(self, protocol: str | None = None, text: str = "") -> list[list[TopicPlace]]:
+        """Topics seen lately, in order, as lists one after the other; none is empty, and none changes.
 
-        No new tuples: two for each of 10,000 topics would start collections of garbage that take 2 ms.
+        `protocol`: of this alone. `text`: those whose name has each of its words, in upper or lower case, as it stands in the API or as
+        people read it.
         """
 
-    async def topic_numbers(self, name: str, wanted: Collection[TopicPlace] | None = None) -> dict[TopicPlace, float]:
+    async def topic_numbers(self, name: str, wanted: Sequence[TopicPlace] | None = None) -> dict[TopicPlace, float]:
         """One of the numbers of every topic seen lately, or of those `wanted`: what there is to sort by. Of those left out it is 0.
 
         `name` is a rate (`refused_per_second`), `waiting`, `shadow_refused`, `trouble`, or `moving` (not 0 where anything moves or waits).

@@ -14,7 +14,7 @@ All that an admin endpoint asks of a gateway is here, once, over `planes()`. `st
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -23,6 +23,7 @@ import trio
 from msgspec.structs import replace
 
 from admin.alerting.webhooks import Webhooks
+from admin.http.slices import in_steps
 from admin.ports import ReloadFailedError
 from admin.series_store import SeriesStore
 from common import log
@@ -86,6 +87,9 @@ class Governed(Reloadable, Protocol):
     draining: bool
     drain_requested: trio.Event
     took_over_at: float | None  # Unix time, in seconds; None: it began without a process before it
+
+    def find_topics(self, protocol: str | None, text: str) -> Generator[None, None, list[list[Place]]]:
+        """`TopicIndex.find`, of all its processes."""
 
 
 def said_by(plane: DataPlane, text: str) -> str:
@@ -279,18 +283,11 @@ class ControlPlane:
         parts = [await collect_cooperatively(plane.rows("spooled_topics")) for plane in self.serving()]
         return parts[0] if len(parts) == 1 else merge_all(parts)
 
-    async def topic_places(self) -> list[Place]:
-        parts = [await result_cooperatively(source.topic_places()) for source in self.topic_sources()]
-        if len(parts) == 1:
-            return parts[0]
-        found: dict[Place, None] = {}
-        for part in parts:
-            found.update(dict.fromkeys(part))
-            await trio.lowlevel.checkpoint()
-        return list(found)
+    async def topic_places(self, protocol: str | None = None, text: str = "") -> list[list[Place]]:
+        return await in_steps(self.governed.find_topics(protocol, text))
 
-    async def topic_numbers(self, name: str, wanted: Collection[Place] | None = None) -> dict[Place, float]:
-        parts = [await result_cooperatively(source.topic_numbers(name, wanted)) for source in self.topic_sources()]
+    async def topic_numbers(self, name: str, wanted: Sequence[Place] | None = None) -> dict[Place, float]:
+        parts = [await in_steps(source.topic_numbers(name, wanted)) for source in self.topic_sources()]
         if len(parts) == 1:
             return parts[0]
         found: dict[Place, float] = {}

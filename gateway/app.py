@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -30,7 +30,7 @@ from gateway.assembly import assemble
 from gateway.broker_load.adaptive_caps import AdaptiveCaps
 from gateway.clock import now_ns
 from gateway.counting.access_log import AccessLog
-from gateway.counting.accounts import Accounts
+from gateway.counting.accounts import Accounts, Place
 from gateway.counting.histogram import Histogram
 from gateway.event_loop.batch_routing import split_by_session
 from gateway.event_loop.event_loop import EventLoop
@@ -358,6 +358,9 @@ class Gateway:
         log.failure("judge_failed", error, remedy="messages pass without a verdict and are counted as bypassed")
 
     # ---- what its host sees and does -------------------------------------------------------------------------------
+
+    def find_topics(self, protocol: str | None, text: str) -> Generator[None, None, list[list[Place]]]:
+        return self.accounts.index.find(protocol, text)
 
     def ready(self) -> list[str]:
         """Why the gateway is not ready; empty when it is: when of every listener one broker has answered when it was asked last.

@@ -76,10 +76,7 @@ class TopicSource(Protocol):
     def topics(self, wanted: Collection[Place] | None) -> Iterator[list[TopicView]]:
         """All topics, or those `wanted` of them in their order, in slices."""
 
-    def topic_places(self) -> Generator[None, None, list[Place]]:
-        """All topics, in slices."""
-
-    def topic_numbers(self, name: str, wanted: Collection[Place] | None) -> Generator[None, None, dict[Place, float]]:
+    def topic_numbers(self, name: str, wanted: Sequence[Place] | None) -> Generator[None, None, dict[Place, float]]:
         """One of the numbers of the topics of which it is not 0 (`admin.ports.OperatedGateway.topic_numbers`), in slices."""
 
     def moving(self) -> Generator[None, None, Moving]:
@@ -167,10 +164,7 @@ class LocalPlane:
         known = self.gateway.accounts.topics
         return status.topics(self.gateway, None if wanted is None else [known[place] for place in wanted if place in known])
 
-    def topic_places(self) -> Generator[None, None, list[Place]]:
-        return status.topic_places(self.gateway)
-
-    def topic_numbers(self, name: str, wanted: Collection[Place] | None) -> Generator[None, None, dict[Place, float]]:
+    def topic_numbers(self, name: str, wanted: Sequence[Place] | None) -> Generator[None, None, dict[Place, float]]:
         return status.topic_numbers(self.gateway, name, wanted)
 
     def moving(self) -> Generator[None, None, Moving]:

@@ -111,6 +111,31 @@ async def page(items: Sequence[T], key: Callable[[T], SortKey], request: Request
     return await chosen.ended()
 
 
+async def value_at(values: list[float], place: int) -> float:
+    """`sorted(values, reverse=True)[place]`, in slices: by one of a sample, those beyond which it cannot be are left out, again and again.
+
+    Many may be alike: of most topics that move one message has come lately.
+    """
+    started = trio.current_time()
+    while len(values) > SORTED_AT_ONCE:
+        middle = sorted(random.sample(values, SAMPLE), reverse=True)[place * SAMPLE // len(values)]
+        larger: list[float] = []
+        smaller: list[float] = []
+        for begin in range(0, len(values), SIFTED_AT_ONCE):
+            some = values[begin : begin + SIFTED_AT_ONCE]
+            larger += [value for value in some if value > middle]
+            smaller += [value for value in some if value < middle]
+            started = await rest_if_due(started)
+        if place < len(larger):
+            values = larger
+        elif place < len(values) - len(smaller):
+            return middle
+        else:
+            place -= len(values) - len(smaller)
+            values = smaller
+    return sorted(values, reverse=True)[place]
+
+
 async def in_order(items: Sequence[ComparableT], first: int, count: int) -> list[ComparableT]:
     """`sorted(items)[first : first + count]`, for a tenth of what sorting 100,000 costs, in slices.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Final, TypeVar
 
 import trio
@@ -31,6 +31,18 @@ async def rest_if_due(started: float) -> float:
         return started
     await rest_after(started)
     return trio.current_time()
+
+
+async def in_steps(work: Generator[None, None, T]) -> T:
+    """What a piece of work returns, with a rest once its steps have taken as long as one slice may."""
+    started = trio.current_time()
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        started = await rest_if_due(started)
 
 
 async def in_slices(work: Callable[[T], U], items: Sequence[T], per_slice: int) -> list[U]:

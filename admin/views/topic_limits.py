@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 from msgspec.structs import replace
 
-from admin.http.slices import rest_after, rest_if_due
+from admin.http.slices import rest_if_due
 from admin.store.state import format_time
 from admin.views.limit_views import LimitText, limit_now, used_share
 from admin.views.topic_account import LOOK_BACK_S, account_of, first_by_place
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from limiter.rules.rule_set import Effective, RuleSet
 
 MOST_KNOWN: Final = 20_000  # topics; whose limits are remembered, before all are forgotten: 6 MB (a guess)
-SLICE_TOPICS: Final = 3  # topics; looked up between two turns of the event loop: 0.2 ms, where rules are many (measured 2026-11)
 
 
 def topic_limit(rules: RuleSet, place: TopicPlace) -> Effective | None:
@@ -98,7 +97,7 @@ async def with_limits(limits: LimitsByTopic, gateway: OperatedGateway, items: li
     found: list[TopicView] = []
     rules, over = gateway.judge.rules, first_by_place(gateway.over())
     started = trio.current_time()
-    for at, item in enumerate(items, 1):
+    for item in items:
         effective, first = limits.of(item.key()), over.get(item.key())
         since = None if first is None else first.bouts_since
         received = gateway.received_lately(item.key(), LOOK_BACK_S) if item.waiting else ()
@@ -128,7 +127,5 @@ async def with_limits(limits: LimitsByTopic, gateway: OperatedGateway, items: li
             account = account_of(item, effective.rule, limit, since, received)
             used = None if effective.rule.cost else used_share(limit, item.forwarded_per_second, item.bytes_per_second)
             found.append(replace(item, limit=view, used=used, wait_ms=wait_ms, account=account))
-        if at % SLICE_TOPICS == 0:
-            await rest_after(started)
-            started = trio.current_time()
+        started = await rest_if_due(started)
     return found

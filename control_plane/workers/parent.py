@@ -26,7 +26,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import chain, count
@@ -46,6 +46,7 @@ from control_plane.workers import named_series, scrapes
 from control_plane.workers.child import Child
 from control_plane.workers.retired_topics import RetiredTopics
 from control_plane.workers.summed_seconds import SummedSeconds
+from control_plane.workers.topic_lists import ListedTopics
 from gateway import systemd
 from gateway.clock import now_ns
 from gateway.counting.access_log import LogWriter, Rolling, safe_name
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from config import Settings
     from control_plane.control_plane import FirstSteps
     from control_plane.takeover import Takeover
+    from gateway.counting.accounts import Place
     from gateway.data_plane import TopicSource
     from gateway.listeners.broker_listeners import BrokerListeners
     from limiter.limits import Rate
@@ -121,6 +123,7 @@ class Parent(ControlPlane):
         self.children: dict[int, Child] = {}  # by place
         self.replaced = 0
         self.retired_topics = RetiredTopics()
+        self._listed = ListedTopics()
         self.retired_families: scrapes.Families = {}  # of workers that have ended, without what `named_series` have
         self.seconds = SummedSeconds()
         self.named_series = named_series.all_named()
@@ -142,6 +145,10 @@ class Parent(ControlPlane):
 
     def topic_sources(self) -> list[TopicSource]:
         return [self.retired_topics, *self.serving()]
+
+    def find_topics(self, protocol: str | None, text: str) -> Generator[None, None, list[list[Place]]]:
+        yield from self._listed.take([self.retired_topics.items(), *self.views("topics")])
+        return (yield from self._listed.index.find(protocol, text))
 
     def unseen(self) -> list[int]:
         return [worker for worker in range(1, self.settings.gateway.workers + 1) if worker not in self.seconds.seen]

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from gateway.counting.recent_rates import RecentCounts
+from gateway.counting.topic_index import TopicIndex
 from gateway.counting.waits import RecentWaits
 from limiter.keys import Key, Tally
 
@@ -265,6 +266,8 @@ class Accounts:
 
     def __init__(self, most: int = MAX_TOPICS, most_shown: int = MAX_TOPICS_SHOWN) -> None:
         self.topics: dict[Place, TopicTotals] = {}
+        self.index = TopicIndex()  # the same topics
+        self.shadow_refused: dict[Place, TopicTotals] = {}  # those of which a limit in shadow mode would have refused something
         self.shown: dict[Place, TopicTotals] = {}  # those with series of their own
         self.everything = TopicTotals("", OTHER)  # the messages of all topics, also of those that are forgotten
         self.forgotten_demand: dict[tuple[str, str], tuple[int, int]] = {}  # of the last `most`: what they go on from when they come back
@@ -283,7 +286,6 @@ class Accounts:
         self._waiting_unnamed: dict[Place, int] = {}  # topics that wait under OTHER -> messages; what becomes of those counts there, too
         self._ended: dict[Place, int] = {}  # topics whose series have ended of late -> monotonic ns, the first first
         self._look_anyway_at = 0  # monotonic ns
-        self._places: list[Place] | None = None  # all topics; None: nobody has asked since one was forgotten
         self._dirty: list[Key] = []
         self._moving: list[TopicTotals] = []  # those whose rates are not zero, or will not be after the next tick
         self._unticked: list[TopicTotals] = []  # of these: those whose turn is still to come in the tick that goes on
@@ -319,8 +321,7 @@ class Accounts:
                 return known
         totals = TopicTotals(*place)
         self.topics[totals.place] = totals
-        if self._places is not None:
-            self._places.append(totals.place)
+        self.index.add(totals.place)
         if place[1] == OTHER:
             return totals
         if operation == PRODUCE and (protocol, text) in self.forgotten_demand:
@@ -379,8 +380,9 @@ class Accounts:
 
     def _forget(self, totals: TopicTotals, now: int) -> None:
         del self.topics[totals.place]
-        self._places = None
+        self.index.remove(totals.place)
         self._resting.pop(totals.place, None)
+        self.shadow_refused.pop(totals.place, None)
         if totals.shown:
             self._end_series(totals, now)
         if totals.operation == PRODUCE and totals.demand_now[0]:
@@ -399,12 +401,6 @@ class Accounts:
     def others(self) -> list[TopicTotals]:
         """What all topics have counted while they were not shown: by protocol and operation."""
         return list(self._others.values())
-
-    def places(self) -> list[Place]:
-        """All topics, to be read alone: it grows with them, as to copy 100,000 stops the event loop for 5 ms."""
-        if self._places is None:
-            self._places = list(self.topics)
-        return self._places
 
     def active_topics(self) -> list[TopicTotals]:
         """Those whose rates are not zero, some that have just come to rest, and those where something waits."""
@@ -438,6 +434,8 @@ class Accounts:
             totals.add(tally)
             self.everything.add(tally)
             totals.last_seen = now
+            if tally.shadow_refused:
+                self.shadow_refused[totals.place] = totals
             if not totals.shown:
                 self._others_of(totals).add(tally)
                 if totals.text == OTHER:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec.structs import asdict
 
@@ -21,20 +21,22 @@ from gateway.admission import CAUSES, ConnectionLimits
 from gateway.broker_load.adaptive_caps import describe as describe_cap
 from gateway.build import build
 from gateway.clock import now_ns
-from gateway.counting.topic_numbers import KINDS, note_numbers
+from gateway.counting.topic_numbers import KINDS, SHADOW_REFUSED, note_numbers
 from gateway.session import description
 from gateway.telemetry import spool
 from gateway.telemetry.refused_clients import consumer_group
 from limiter.units import format_rate
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from common.views.connections import ConnectionView
     from common.views.topics import ClientView
     from gateway.counting.accounts import Place, TopicTotals
     from gateway.listeners.listener import Listener
     from gateway.telemetry.ports import ObservedGateway
+
+T = TypeVar("T")
 
 MAX_CONNECTIONS_PER_SLICE: Final = 20  # connections; described between two turns of the event loop: 0.2 ms (measured 2026-11)
 CROWDED_NS: Final = 60_000_000_000  # ns; so long after a topic found no room it is told
@@ -43,7 +45,6 @@ MAX_TOPICS_PER_SLICE: Final = 50  # topics; the same: 0.2 ms (measured 2026-11)
 
 
 WEIGHTS: Final = (TROUBLE["refused_per_second"], TROUBLE["waiting"], TROUBLE["received_per_second"])
-OF_ALL: Final = frozenset({"shadow_refused"})  # numbers of topics at rest, too
 
 
 def identity(name: str, boot: str, began: float) -> dict[str, Any]:
@@ -214,27 +215,34 @@ def connections(gateway: ObservedGateway, numbers: Sequence[int]) -> Iterator[li
         yield [description.describe(sessions[number], now) for number in wanted if number in sessions]
 
 
-def topic_places(gateway: ObservedGateway) -> Generator[None, None, list[Place]]:
-    """All topics (`Accounts.places`)."""
-    yield
-    return gateway.accounts.places()
+def topic_numbers(gateway: ObservedGateway, name: str, wanted: Sequence[Place] | None) -> Generator[None, None, dict[Place, float]]:
+    """One of the numbers of the topics of which it is not 0 (`admin.ports.OperatedGateway.topic_numbers`), in slices.
 
-
-def topic_numbers(gateway: ObservedGateway, name: str, wanted: Collection[Place] | None) -> Generator[None, None, dict[Place, float]]:
-    """One of the numbers of the topics of which it is not 0 (`admin.ports.OperatedGateway.topic_numbers`), in slices."""
+    Those that are fewer are walked: the topics wanted, or those that move.
+    """
     accounts, kind = gateway.accounts, KINDS[name]
     known = accounts.topics
-    some = accounts.active_topics() if wanted is None else []
-    if wanted is None and name in OF_ALL:
-        some = list(known.values())
-    places = list(wanted or ())
+    some = list(accounts.shadow_refused.values()) if kind == SHADOW_REFUSED else accounts.active_topics()
     found: dict[Place, float] = {}
-    for first in range(0, max(len(some), len(places)), MAX_NUMBERS_PER_SLICE):
-        part = some[first : first + MAX_NUMBERS_PER_SLICE]
-        part += [known[place] for place in places[first : first + MAX_NUMBERS_PER_SLICE] if place in known]
+    if wanted is not None and len(wanted) <= len(some):
+        for places in _parts(wanted):
+            note_numbers([known[place] for place in places if place in known], kind, WEIGHTS, found)
+            yield
+        return found
+    for part in _parts(some):
         note_numbers(part, kind, WEIGHTS, found)
         yield
-    return found
+    if wanted is None or not found:
+        return found
+    kept: dict[Place, float] = {}
+    for places in _parts(wanted):
+        kept.update({place: found[place] for place in filter(found.__contains__, places)})
+        yield
+    return kept
+
+
+def _parts(items: Sequence[T]) -> Iterator[list[T]]:
+    return (list(items[first : first + MAX_NUMBERS_PER_SLICE]) for first in range(0, len(items), MAX_NUMBERS_PER_SLICE))
 
 
 def clients(gateway: ObservedGateway) -> list[ClientView]:

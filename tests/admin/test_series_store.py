@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import tracemalloc
-from collections.abc import Generator, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -30,8 +30,8 @@ from limiter.judge import Judge
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule, RuleSet
 from limiter.topics import rocketmq_topic
+from support.steps import result
 
-T = TypeVar("T")
 START = 1_795_000_000
 ORDERS = ("rocketmq", "orders", "produce")
 
@@ -47,15 +47,6 @@ def named(number: int) -> tuple[str, str, str]:
 def finished(slices: Iterator[None]) -> None:
     for _ in slices:
         pass
-
-
-def result(slices: Generator[None, None, T]) -> T:
-    while True:
-        try:
-            next(slices)
-        except StopIteration as end:
-            found: T = end.value
-            return found
 
 
 def fill(store: SeriesStore, seconds: int, rows: list[Row], begin: int = START, rules: object = None) -> None:

@@ -85,3 +85,16 @@ async def test_the_last_of_100_000_are_found_without_sorting_them() -> None:
     Name.compared = 0
     assert [name for _, name, _ in await paging.in_order(items, 99_950, 60)] == [f"{number:06}" for number in range(99_950, 100_000)]
     assert Name.compared < 400_000, "to sort them takes 1,600,000"
+
+
+@given(
+    values=st.lists(st.sampled_from([0.1, 0.2, 0.3, 7.0]) | st.floats(0, 9, allow_nan=False), min_size=1, max_size=300),
+    at=st.floats(0, 1, exclude_max=True),
+    part=st.sampled_from([1, 40, 500]),
+)
+def test_the_value_at_a_place_is_that_of_the_sorted_list_however_many_are_alike(values: list[float], at: float, part: int) -> None:
+    place = int(at * len(values))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(paging, "SORTED_AT_ONCE", part)
+        patch.setattr(paging, "SAMPLE", min(part, 16))
+        assert trio.run(paging.value_at, values, place) == sorted(values, reverse=True)[place]

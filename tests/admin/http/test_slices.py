@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import trio
+from collections.abc import Generator
 
-from admin.http.slices import yield_to_loop
+import trio
+import trio.testing
+
+from admin.http.slices import SLICE_S, in_steps, yield_to_loop
 
 
 async def test_one_request_works_in_each_turn_of_the_event_loop() -> None:
@@ -52,3 +55,24 @@ async def test_who_gives_up_waiting_does_not_keep_the_others() -> None:
         for work in (impatient, patient, impatient, patient):
             nursery.start_soon(work)
     assert done == ["patient", "patient"]
+
+
+async def test_work_rests_once_its_steps_have_taken_as_long_as_a_slice(autojump_clock: trio.testing.MockClock) -> None:
+    turns = 0
+
+    class Turns(trio.abc.Instrument):
+        def before_task_step(self, task: trio.lowlevel.Task) -> None:
+            nonlocal turns
+            turns += task is worker
+
+    def work() -> Generator[None, None, list[int]]:
+        found = []
+        for _ in range(30):
+            autojump_clock.jump(SLICE_S / 2.5)
+            found.append(turns)
+            yield
+        return found
+
+    worker = trio.lowlevel.current_task()
+    trio.lowlevel.add_instrument(Turns())
+    assert await in_steps(work()) == [number // 3 for number in range(30)]

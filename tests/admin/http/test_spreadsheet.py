@@ -169,9 +169,9 @@ async def test_exports_asked_for_at_once_are_made_once_and_others_do_not_wait_fo
     made: list[object] = []
     real = api.gateway.topic_places
 
-    async def counted() -> Any:
+    async def counted(protocol: str | None, text: str) -> Any:
         made.append(None)
-        return await real()
+        return await real(protocol, text)
 
     described: list[int] = []
     describe = api.gateway.topics
@@ -180,7 +180,7 @@ async def test_exports_asked_for_at_once_are_made_once_and_others_do_not_wait_fo
         described.append(len(places))
         return await describe(places)
 
-    api.gateway.topic_places = counted  # type: ignore[method-assign]
+    api.gateway.topic_places = counted  # type: ignore[method-assign, assignment]
     api.gateway.topics = described_at_once  # type: ignore[method-assign, assignment]
     answers: list[Reply] = []
     order: list[str] = []

@@ -301,6 +301,28 @@ async def test_gathering_views_is_bounded_in_time(parent: Parent, autojump_clock
     assert trio.current_time() - began == REPORT_S
 
 
+async def test_topics_of_all_workers_are_found_in_order_as_long_as_one_of_them_shows_them(
+    parent: Parent, autojump_clock: trio.testing.MockClock
+) -> None:
+    del autojump_clock
+
+    def shows(worker: int, names: str) -> None:
+        views = [{"protocol": "amqp", "topic": name, "operation": "produce", "group": None, "idle_seconds": 0.0} for name in names]
+        parent.children[worker].take(StateReport(1, {"topics": msgspec.msgpack.encode(views)}, []))
+
+    async def found(protocol: str | None = None, text: str = "") -> str:
+        return "".join(place[1] for run in await parent.topic_places(protocol, text) for place in run)
+
+    shows(1, "ca")
+    shows(2, "dc")
+    assert [await found(), await found("amqp", "C"), await found("rocketmq")] == ["acd", "c", ""]
+    shows(1, "eb")
+    async with trio.open_nursery() as nursery:  # two at once, of which each brings the list up to date
+        for _ in range(2):
+            nursery.start_soon(found)
+    assert await found() == "bcde"
+
+
 async def test_topics_of_all_workers_come_in_the_order_asked_for(parent: Parent, autojump_clock: trio.testing.MockClock) -> None:
     del autojump_clock
     for worker, names in ((1, "abc"), (2, "dcb")):

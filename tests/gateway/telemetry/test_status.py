@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import chain
 from pathlib import Path
 
 import pytest
 import trio
 
+from admin.http import slices
 from common.views.connections import ConnectionView
 from control_plane.standalone import Standalone
 from gateway.app import Gateway
 from gateway.clock import now_ns
-from gateway.counting.accounts import OTHER
+from gateway.counting.accounts import OTHER, Place
+from gateway.counting.topic_index import MOST_IN_RUN
 from gateway.session import description
 from gateway.session.session import Session
 from gateway.telemetry import status
+from limiter.keys import Key, Origin
+from limiter.rules.sender import Sender
+from limiter.topics import rocketmq_topic
 from support.idle_standalone import idle_standalone
 from support.wires.wires import Wires
 
@@ -65,11 +70,11 @@ async def test_requested_connections_are_described_in_the_order_of_the_request(s
 
 def test_a_connection_that_ends_between_two_slices_is_left_out(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status, "MAX_CONNECTIONS_PER_SLICE", 2)
-    slices = status.connections(gateway, [1, 2, 3, 4, 5])
-    items = next(slices)
+    parts = status.connections(gateway, [1, 2, 3, 4, 5])
+    items = next(parts)
     gateway.sweeper.sessions[3].abort("client", "")
     gateway.sweeper.end(gateway.sweeper.sessions[3])
-    items += chain.from_iterable(slices)
+    items += chain.from_iterable(parts)
     assert [item.id for item in items] == [1, 2, 4, 5]
 
 
@@ -97,7 +102,8 @@ async def test_the_numbers_of_topics_are_those_of_their_descriptions(standalone:
     assert [place[1] for place in await standalone.topic_numbers("moving")] == ["b", "c"]
     wanted = [("amqp", "c", "produce"), ("amqp", "gone", "produce")]
     assert await standalone.topic_numbers("moving", wanted) == {("amqp", "c", "produce"): 18.0}
-    assert await standalone.topic_places() == list(described)
+    assert await standalone.topic_numbers("moving", [*wanted, ("amqp", "a", "produce")]) == {("amqp", "c", "produce"): 18.0}
+    assert await standalone.topic_places() == [list(described)]
 
 
 def test_topics_for_which_there_is_no_room_are_warned_of(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,10 +123,10 @@ def test_a_topic_that_comes_in_between_two_slices_does_no_harm(gateway: Gateway,
     monkeypatch.setattr(status, "MAX_TOPICS_PER_SLICE", 1)
     for name in "abc":
         gateway.accounts.totals("amqp", name)
-    slices = status.topics(gateway)
-    items = next(slices)
+    parts = status.topics(gateway)
+    items = next(parts)
     gateway.accounts.totals("amqp", "d")
-    items += chain.from_iterable(slices)
+    items += chain.from_iterable(parts)
     assert [item.topic for item in items] == ["a", "b", "c"]
 
 
@@ -138,3 +144,53 @@ async def test_the_loop_has_a_turn_after_each_slice(standalone: Standalone, desc
     await standalone.describe_connections([1, 2, 3, 4, 5])
     trio.lowlevel.remove_instrument(instrument)
     assert steps == [[1, 2], [1, 2, 3, 4], [1, 2, 3, 4, 5]]
+
+
+async def test_a_search_gives_the_loop_a_turn_between_two_lists_of_the_index(
+    standalone: Standalone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3 * MOST_IN_RUN):
+        standalone.gateway.accounts.totals("amqp", f"key{number}")
+    steps, most, seen = 0, 0, 0
+    find = standalone.gateway.find_topics
+
+    def counted(protocol: str | None, text: str) -> Generator[None, None, list[list[Place]]]:
+        nonlocal steps
+        work = find(protocol, text)
+        while True:
+            try:
+                next(work)
+            except StopIteration as end:
+                found: list[list[Place]] = end.value
+                return found
+            steps += 1
+            yield
+
+    class Steps(trio.abc.Instrument):
+        def after_task_step(self, task: trio.lowlevel.Task) -> None:
+            nonlocal most, seen
+            del task
+            most, seen = max(most, steps - seen), steps
+
+    monkeypatch.setattr(standalone.gateway, "find_topics", counted)
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)  # as where each list takes that long
+    instrument = Steps()
+    trio.lowlevel.add_instrument(instrument)
+    (found,) = await standalone.topic_places("amqp", f"KEY{MOST_IN_RUN + 7}")
+    trio.lowlevel.remove_instrument(instrument)
+    assert found == [("amqp", f"key{MOST_IN_RUN + 7}", "produce")]
+    assert (steps >= 3, most) == (True, 1)
+
+
+async def test_what_a_limit_in_shadow_mode_would_have_refused_is_known_of_topics_at_rest(standalone: Standalone) -> None:
+    accounts = standalone.gateway.accounts
+    origin = Origin("rocketmq", Sender("rocket", "10.0.0.7", None), b"")
+    for number in range(3):
+        accounts.tally_of(Key(origin, rocketmq_topic(b"t%d" % number), None, "produce")).shadow_refused = 2 * number
+    accounts.fold(1)
+    places = [("rocketmq", f"t{number}", "produce") for number in range(3)]
+    assert await standalone.topic_numbers("shadow_refused") == {places[1]: 2.0, places[2]: 4.0}
+    assert await standalone.topic_numbers("shadow_refused", places[:2]) == {places[1]: 2.0}
+    assert await standalone.topic_numbers("shadow_refused", [*places, places[0]]) == {places[1]: 2.0, places[2]: 4.0}
+    accounts._forget(accounts.topics[places[2]], 1)
+    assert await standalone.topic_numbers("shadow_refused") == {places[1]: 2.0}

@@ -11,6 +11,7 @@ import msgspec
 from admin.access import Access
 from admin.app import Admin
 from admin.authentication.auth import TokenError
+from admin.http.slices import in_steps
 from admin.ports import ReloadFailedError
 from admin.series_store import SeriesStore
 from common.recent_events import RecentEvents
@@ -21,7 +22,7 @@ from common.views.snapshot import SnapshotView
 from common.views.spool import SpooledTopicView, SpoolView
 from common.views.status import FleetView, LimitsInUseView, StatusView
 from common.views.topics import ClientView, TopicView
-from control_plane.workers.topic_lists import TopicList
+from control_plane.workers.topic_lists import ListedTopics, TopicList
 from gateway.lifecycle.scheduling import result_cooperatively
 from gateway.telemetry import exposition
 from gateway.telemetry.topic_limits import messages_limit
@@ -150,10 +151,12 @@ class FakeGateway:
         assert name == "clients"
         return msgspec.convert(self.seen_clients, list[ClientView])
 
-    async def topic_places(self) -> list[tuple[str, str, str]]:
-        return await result_cooperatively(SeenTopics(self._topics()).topic_places())
+    async def topic_places(self, protocol: str | None = None, text: str = "") -> list[list[tuple[str, str, str]]]:
+        listed = ListedTopics()
+        await in_steps(listed.take([self._topics()]))
+        return await in_steps(listed.index.find(protocol, text))
 
-    async def topic_numbers(self, name: str, wanted: Collection[tuple[str, str, str]] | None = None) -> dict[tuple[str, str, str], float]:
+    async def topic_numbers(self, name: str, wanted: Sequence[tuple[str, str, str]] | None = None) -> dict[tuple[str, str, str], float]:
         return await result_cooperatively(SeenTopics(self._topics()).topic_numbers(name, wanted))
 
     async def topics(self, wanted: Collection[tuple[str, str, str]] | None = None) -> list[TopicView]:
