@@ -62,11 +62,11 @@ export function nearTopics(topic, items) {
 
 /** Into `data`: `now`, what a topic does (null: it was never seen; then `near`, topics of names like it), and `clients`, address -> client. */
 export async function readTopic({ protocol, topic, operation }, data, signal) {
-  const query = `protocol=${protocol}&q=${encodeURIComponent(topic)}&limit=500`;
-  const found = await get(`/v1/topics?${query}`, { signal });
-  data.now = found.items.find((each) => each.topic === topic && each.operation === operation) ?? (found.next ? undefined : null);
+  const name = encodeURIComponent(topic);
+  const { items } = await get(`/v1/topics?protocol=${protocol}&topic=${name}`, { signal });
+  data.now = items.find((each) => each.operation === operation) ?? null;
   if (data.now === null) data.near ??= nearTopics(topic, (await get(`/v1/topics?sort=rate&limit=${NEAR_OF}`, { signal })).items);
-  const clients = (await get(`/v1/clients?${query}`, { signal })).items;
+  const clients = (await get(`/v1/clients?protocol=${protocol}&q=${name}&limit=500`, { signal })).items;
   data.clients = new Map(clients.filter((each) => each.topic === topic).map((each) => [each.client, each]));
 }
 

@@ -42,6 +42,8 @@ from common.views.connections import ConnectionView
 from common.views.listeners import ListenerView
 from common.views.topics import ClientView, TopicView
 from common.views.view import ViewT
+from limiter.operations import OPERATIONS
+from limiter.rules.rule import PROTOCOLS
 
 if TYPE_CHECKING:
     from admin.ports import TopicPlace
@@ -126,6 +128,10 @@ async def topics(context: Context) -> Answer:
     Of most topics each number is 0: they come last, by their names, in which order the gateway has them.
     """
     request, gateway = context.request, context.gateway
+    if "topic" in request.query:
+        protocols = (request.query["protocol"],) if "protocol" in request.query else PROTOCOLS
+        exact = await _described(context, [(each, request.query["topic"], operation) for each in protocols for operation in OPERATIONS])
+        return Answer(Page(exact, None, len(exact)))
     sort = request.query.get("sort", "name")
     number, protocol, text = TOPIC_SORTS[sort], request.query.get("protocol"), request.query.get("q", "")
     async with one_long_list():
@@ -329,6 +335,7 @@ clients: Final = listing(
 DRY: Final = Parameter("dry_run", "flag", "close nothing")
 REASON: Final = Parameter("reason", "text", "the reason; sent to the client and kept in the audit")
 TOPIC_QUERY: Final = Parameter("q", "text", "only topics whose name has each of these words, upper and lower case alike")
+TOPIC: Final = Parameter("topic", "text", "only the topic of just this name, each of its operations; beside it, only `protocol` says which")
 SORT: Final = Parameter(
     "sort",
     "text",
@@ -348,7 +355,7 @@ CONNECTION_SORT: Final = Parameter(
 )
 ROUTES: Final[list[Route]] = [
     Route("GET", "/v1/topics", Role.VIEWER, topics, "Topics seen lately, and the clients refused most",
-        answer=Page[TopicView], parameters=(PROTOCOL, TOPIC_QUERY, SORT, LIMIT, OFFSET, CURSOR, FORMAT),
+        answer=Page[TopicView], parameters=(PROTOCOL, TOPIC, TOPIC_QUERY, SORT, LIMIT, OFFSET, CURSOR, FORMAT),
           columns=spreadsheet.TOPICS, views=("topics",)),
     Route("GET", "/v1/clients", Role.VIEWER, clients, "Clients that limits refuse or hold, over all topics", answer=Page[ClientView],
           parameters=(PROTOCOL, QUERY, CLIENT_SORT, LIMIT, CURSOR, FORMAT), columns=spreadsheet.CLIENTS, views=("clients",)),

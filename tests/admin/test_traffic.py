@@ -238,6 +238,15 @@ async def test_a_page_may_end_amid_topics_that_have_the_same_number(api: Control
     assert answer.get("next") is None
 
 
+async def test_a_topic_is_found_by_just_its_name_however_many_have_it_in_theirs(api: Control) -> None:
+    """The topic's screen searched its name, and showed no figures where 500 others that have it in theirs came first."""
+    api.gateway.seen_topics = [seen(f"{at:03}.orders") for at in range(600)] + [seen("orders"), seen("orders", "amqp"), seen("ORDERS")]
+    api.gateway.seen_topics += [seen("orders") | {"operation": "consume"}]
+    assert await asked_topics(api, "topic=orders&protocol=rocketmq") == (["orders", "orders"], 2)
+    assert await asked_topics(api, "topic=orders&limit=1&q=x") == (["orders"] * 3, 3)
+    assert await asked_topics(api, "topic=order") == ([], 0)
+
+
 async def test_a_page_goes_on_behind_a_name_with_spaces(api: Control) -> None:
     """Clients of RocketMQ choose such names. Until November 2026 the page behind one began with it again."""
     names = ["a", "a b", "a b c", "a  d", " ", "b"]

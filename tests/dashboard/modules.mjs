@@ -154,6 +154,19 @@ test("a_chart_does_not_stand_still_after_the_clock_was_set_back", async () => {
   same([now.end, now.points.received], [1003, [5, 5, 5, 6]], "joined again");
 });
 
+test("a_topics_figures_are_asked_for_by_just_its_name", async () => {
+  const { readTopic } = await load("screen_data");
+  const asked = gateway(({ path, query }) => {
+    const items = new URLSearchParams(query).get("topic") === "or&ders" ? ["produce", "consume"].map((operation) => ({ topic: "or&ders", operation })) : [];
+    return { body: { items: path === "/v1/topics" ? items : [], next: "more" } };
+  });
+  const data = {};
+  await readTopic({ protocol: "amqp", topic: "or&ders", operation: "consume" }, data);
+  same([data.now, data.near], [{ topic: "or&ders", operation: "consume" }, undefined], "the search for a name ends before it, where 500 others have it in theirs");
+  await readTopic({ protocol: "amqp", topic: "order", operation: "produce" }, data);
+  same([data.now, asked.filter(({ path }) => path === "/v1/topics").length], [null, 3], "one that was never seen, and those near to it");
+});
+
 // ---- numbers -------------------------------------------------------------------------------------------------------------
 
 test("numbers_are_not_rounded_to_what_they_are_not", async () => {
