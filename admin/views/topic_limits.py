@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from admin.store.store import Store
     from limiter.rules.rule_set import Effective, RuleSet
 
-MOST_KNOWN: Final = 20_000  # topics; whose limits are remembered, before all are forgotten: 6 MB (a guess)
+MOST_KNOWN: Final = 100_000  # topics; whose limits are remembered, before all are forgotten: 30 MB where so many move (a guess)
 
 
 def topic_limit(rules: RuleSet, place: TopicPlace) -> Effective | None:

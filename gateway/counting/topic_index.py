@@ -58,7 +58,7 @@ class Run:
         found = list(range(len(places)))
         for word in words:
             found = [at for at in found if word in lines[at] or word in as_read[at]]
-        return [places[at] for at in found]
+        return places if len(found) == len(places) else [places[at] for at in found]
 
     def _names(self) -> str:
         names = "\n".join([place[1] for place in self.places])

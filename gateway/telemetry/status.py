@@ -216,29 +216,19 @@ def connections(gateway: ObservedGateway, numbers: Sequence[int]) -> Iterator[li
 
 
 def topic_numbers(gateway: ObservedGateway, name: str, wanted: Sequence[Place] | None) -> Generator[None, None, dict[Place, float]]:
-    """One of the numbers of the topics of which it is not 0 (`admin.ports.OperatedGateway.topic_numbers`), in slices.
-
-    Those that are fewer are walked: the topics wanted, or those that move.
-    """
+    """One of the numbers of the topics of which it is not 0 (`admin.ports.OperatedGateway.topic_numbers`), in slices."""
     accounts, kind = gateway.accounts, KINDS[name]
     known = accounts.topics
-    some = list(accounts.shadow_refused.values()) if kind == SHADOW_REFUSED else accounts.active_topics()
     found: dict[Place, float] = {}
-    if wanted is not None and len(wanted) <= len(some):
+    if wanted is not None:
         for places in _parts(wanted):
             note_numbers([known[place] for place in places if place in known], kind, WEIGHTS, found)
             yield
         return found
-    for part in _parts(some):
-        note_numbers(part, kind, WEIGHTS, found)
+    for some in _parts(list(accounts.shadow_refused.values()) if kind == SHADOW_REFUSED else accounts.active_topics()):
+        note_numbers(some, kind, WEIGHTS, found)
         yield
-    if wanted is None or not found:
-        return found
-    kept: dict[Place, float] = {}
-    for places in _parts(wanted):
-        kept.update({place: found[place] for place in filter(found.__contains__, places)})
-        yield
-    return kept
+    return found
 
 
 def _parts(items: Sequence[T]) -> Iterator[list[T]]:
