@@ -32,7 +32,7 @@ from spark_jobs.method.memory import Floats, Ints, Memory
 from spark_jobs.method.outcomes import OUTCOMES, PUBLISHED, contenders, outcomes
 from spark_jobs.method.peakiness import shape
 from spark_jobs.method.pins import Pin, pinned_rates, remarks
-from spark_jobs.method.promise import NightShare, promise
+from spark_jobs.method.promise import LONG_NIGHTS, NightShare, promise
 from spark_jobs.method.quotas import Facts, Quotas, ToldDimension, kept
 from spark_jobs.method.remember import COLUMNS, Remembering, keys_of, only_refused, with_something_passed
 from spark_jobs.parameters import Parameters
@@ -87,7 +87,7 @@ def compute_night(night: Night) -> NightResult:
         fleet[dimension], told[dimension], rows = of_dimension(night, dimension, keys, refused_days)
         tables.append(rows)
         history = [each.fleet[dimension] for each in night.days[:-1] if dimension in each.fleet]
-        promised[dimension] = _promised([*history, fleet[dimension]])
+        promised[dimension] = month_promised([*history, fleet[dimension]], night.parameters.target)
     shares = missing.gateway_shares(night.topics, night.days[-1].date, keys)
     quotas = Quotas(keys, told, night.pins, night.previous, night.day.date, night.parameters, shares)
     frame = Snapshot(
@@ -240,11 +240,13 @@ def _judged(facts: Mapping[str, Any]) -> scale.Judged | None:
     return scale.Judged(facts["refused_by_k"], facts["offered"], facts.get("topics", 1.0)) if facts.get("offered") else None
 
 
-def _promised(nights: Sequence[Mapping[str, Any]]) -> JSON:
+def month_promised(nights: Sequence[Mapping[str, Any]], target: float) -> JSON:
     """The range of the share that a month of such nights refuses, in a million; None where that is not known."""
-    seen = [each for each in nights if each.get("published_offered")]
-    known = [NightShare(each["realised_ppm"] / 1e6, each["published_offered"], each.get("topics", 1.0)) for each in seen]
-    found = promise(known)
+    ks = [scale.PRIOR, *(each["k"] for each in nights)]
+    seen = [(k, each) for k, each in zip(ks, nights, strict=False) if each.get("published_offered")][-LONG_NIGHTS:]
+    known = [NightShare(each["realised_ppm"] / 1e6, each["published_offered"], each.get("topics", 1.0)) for _, each in seen]
+    judged = [(k, day) for k, each in seen if (day := _judged(each)) is not None]
+    found = promise(known, scale.to_come([day for _, day in judged], [k for k, _ in judged], ks[-1], target))
     return None if found is None else [float(f"{share * 1e6:.3g}") for share in found]
 
 

@@ -43,7 +43,7 @@ from common.views.listeners import ListenerView
 from common.views.topics import ClientView, TopicView
 from common.views.view import ViewT
 from limiter.operations import OPERATIONS
-from limiter.rules.rule import PROTOCOLS
+from limiter.rules.match import PROTOCOLS
 
 if TYPE_CHECKING:
     from admin.ports import OperatedGateway, TopicPlace

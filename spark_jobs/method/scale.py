@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from spark_jobs.method.memory import Floats
+from spark_jobs.method.promise import LONG_NIGHTS
 from spark_jobs.state.loss_surface import Surfaces
 
 LEAST: Final = 0.7
@@ -86,6 +87,25 @@ def least_sufficient(days: Sequence[Judged | None], target: float) -> float | No
         return LEAST
     part = (refused[at - 1] - target * offered) / max(refused[at - 1] - refused[at], 1e-12)
     return float(GRID[at - 1] * STEP**part)
+
+
+def to_come(days: Sequence[Judged], ks: Sequence[float], k: float, target: float) -> tuple[float, float]:
+    """The least and the most that the `days` would refuse with the k of a month to come, times what they refused at their own `ks`.
+
+    Where k falls, from `k` on to the mean one of a month that lowers it as far as it may. Where it rises nobody knows how far: from nothing
+    to what they would refuse at `k`.
+    """
+
+    def lost(each: Sequence[float]) -> float:
+        return sum(float(np.interp(at, GRID, day.refused)) for at, day in zip(each, days, strict=True))
+
+    then = lost(ks)
+    if then <= 0:
+        return 1.0, 1.0
+    now = lost([k] * len(days)) / then
+    if then > target * sum(day.offered for day in days):
+        return 0.0, now
+    return now, lost([k / MAX_CHANGE ** (LONG_NIGHTS / 2)] * len(days)) / then
 
 
 def without_worst(days: Sequence[Judged | None], k: float) -> list[Judged | None]:

@@ -96,7 +96,9 @@ def promise_text(fleet: FleetFacts) -> str:
         return f"No month can be promised: what is known is worth {three(known)} nights of one topic, and that takes {LEAST_EVIDENCE:.0f}."
     low, high = fleet.promise
     ends = f"{share(low)} to {share(high)}" if low else f"at most {share(high)}"
-    found = f"Of the next {LONG_NIGHTS} days together {ends} is promised, which nine of ten such months keep."
+    past = fleet.refused_so_far() or 0.0
+    other = ": less than so far, because k rises" if past > high else ": more than so far, because k falls" if past < low else ""
+    found = f"Of the next {LONG_NIGHTS} days together {ends} is promised, which nine of ten such months keep{other}."
     if fleet.target is None or (low >= fleet.target / CAREFUL and high <= CAREFUL * fleet.target):
         return found
     return f"{found} The target of {share(fleet.target)} is aimed at, and cannot be promised for these topics."

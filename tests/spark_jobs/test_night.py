@@ -17,7 +17,8 @@ from spark_jobs.compute import rates_of_the_day
 from spark_jobs.days import Day
 from spark_jobs.method import overload, peakiness
 from spark_jobs.method.pins import Pin
-from spark_jobs.night import NightResult, compute_night
+from spark_jobs.method.scale import GRID
+from spark_jobs.night import NightResult, compute_night, month_promised
 from spark_jobs.parameters import Parameters
 from spark_jobs.state.loss_surface import RATIO
 from spark_jobs.state.remembered import Remembered
@@ -356,6 +357,13 @@ def test_capacity_is_shared_and_small_topics_keep_what_they_want() -> None:
     assert rate(tight, "small") <= rate(free, "small")
     said = [{each.topic: str(each.evidence["reason"]) for each in one.snapshot.quotas}["large"] for one in (free, tight)]
     assert ["the capacity or the ceiling leaves" in each for each in said] == [False, True]
+
+
+def test_a_month_is_promised_at_the_k_that_is_in_force_then() -> None:
+    """Sixty sparse topics kept none of twelve promises: k went from 2 to 4 meanwhile."""
+    night = {"realised_ppm": 2000.0, "published_offered": 1e6, "topics": 10.0, "offered": 1e6, "refused_by_k": [4e3 / k for k in GRID]}
+    found = month_promised([*[night | {"k": 2.0}] * 27, night | {"k": 3.0}], 0.001)
+    assert found == pytest.approx([0, 2000 * 2 / 3], rel=0.01)
 
 
 def test_a_day_without_a_gateway_is_scaled_by_its_usual_share() -> None:

@@ -18,6 +18,7 @@ from spark_jobs.method.scale import (
     judge,
     k_of_night,
     least_sufficient,
+    to_come,
     topics_worth,
 )
 from spark_jobs.state.loss_surface import Surfaces, surfaces
@@ -123,3 +124,17 @@ def test_a_day_is_judged_as_its_surfaces_say() -> None:
     assert list(bursts_at(np.array([0.01, 5.0]), np.array([1.0, 900.0]))) == [3, 900]
     nobody = judge(np.array([np.nan]), np.array([1.0]), found, 1 / 60)
     assert (nobody.offered, sum(nobody.refused)) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("k", "target", "found"),
+    [
+        (2.0, 0.001, (0.0, 1.0)),  # too much was refused: k rises
+        (2.0, 0.1, (1.0, 1.02**14)),  # it falls
+        (3.0, 0.001, (0.0, 2 / 3)),  # it has risen
+    ],
+)
+def test_what_a_month_to_come_refuses_beside_the_past_one_is_told_by_its_k(k: float, target: float, found: tuple[float, float]) -> None:
+    days = [Judged([1e4 / each for each in GRID], 1e6)] * 28  # in inverse proportion to k, half a percent at 2
+    assert to_come(days, [2.0] * 28, k, target) == pytest.approx(found, rel=0.01)
+    assert to_come([], [], k, target) == (1.0, 1.0)

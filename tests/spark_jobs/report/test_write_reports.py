@@ -126,6 +126,8 @@ def test_what_will_be_refused_names_the_topics_and_their_hours() -> None:
     ("promise", "said"),
     [
         ([500, 2000], "Of the next 28 days together 0.05 % to 0.2 % is promised, which nine of ten such months keep."),
+        ([400, 450], "0.04 % to 0.045 % is promised, which nine of ten such months keep: less than so far, because k rises."),
+        ([600, 900], "0.06 % to 0.09 % is promised, which nine of ten such months keep: more than so far, because k falls."),
         ([50, 5000], "0.005 % to 0.5 % is promised, which nine of ten such months keep. The target of 0.1 % is aimed at, and cannot be"),
         ([0, 5000], "at most 0.5 % is promised, which nine of ten such months keep. The target of 0.1 % is aimed at, and cannot be"),
     ],

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from limiter.quota_snapshot import Quota, Snapshot
 from spark_jobs.method import guard, scale
-from spark_jobs.method.decide import decide, floors
+from spark_jobs.method.decide import decide, floors, largest_of
 from spark_jobs.method.memory import Floats, Memory
 from spark_jobs.method.peakiness import Shape, shape
 from spark_jobs.method.remember import keys_of, remember
@@ -153,11 +153,17 @@ def calibrated(series: Series, known: Sequence[tuple[Memory, Shape]]) -> tuple[l
         families.append(guard.choose(rules))
         none = np.full(len(memory.keys), np.nan)
         plan = decide(memory, series.dimension, ks[-1], guard.OWN, none, none, series.parameters, found)
-        base = np.where(plan.learning, np.nan, found.base)
         floor = floors(memory, series.dimension, series.parameters)
-        judged.append(scale.judge(base, plan.largest, series.seen[at + 1], floor))
+        judged.append(judged_night(series, known, at))
         rules.append(guard.Evidence(guard.judge_rules(memory, plan.wanted, series.seen[at + 1], floor), judged[-1].topics))
     return ks, families
+
+
+def judged_night(series: Series, known: Sequence[tuple[Memory, Shape]], at: int) -> scale.Judged:
+    """What the day after the night `at` says about k."""
+    memory, found = known[at]
+    base = np.where(memory.active_days() < series.parameters.min_active_days, np.nan, found.base)
+    return scale.judge(base, largest_of(memory), series.seen[at + 1], floors(memory, series.dimension, series.parameters))
 
 
 def published(
