@@ -10,7 +10,7 @@ import pytest
 from spark_jobs.method import guard, scale
 from spark_jobs.method.memory import Memory
 from spark_jobs.method.peakiness import Shape, shape
-from spark_jobs.method.promise import LONG_NIGHTS, promise
+from spark_jobs.method.promise import LONG_NIGHTS, NightShare, promise
 from spark_jobs.state.topic_day import rows
 from support.quota_weeks.fleets import cut, pools, run, tables_of
 from support.quota_weeks.nights import Nights

@@ -100,6 +100,7 @@ class BrokerMethods:
                 self._tell_instead(told, passthrough, pos, stop, channel)
                 return
             if method == BASIC_RECOVER_OK:
+                channel.recovering = max(channel.recovering - 1, 0)
                 self.deliveries.ends.recover(channel)
                 if channel.settlements is not None:
                     channel.settlements.recovered()

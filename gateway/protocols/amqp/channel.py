@@ -82,6 +82,7 @@ class AmqpChannel:
         "method",
         "number",
         "parking",
+        "recovering",
         "replies",
         "rush",
         "selects_tx",
@@ -109,6 +110,7 @@ class AmqpChannel:
         self.confirms: Confirms | None = None
         self.tx = False
         self.committing = False  # tx.commit has gone on, and is not answered: until then RabbitMQ takes nothing on the channel (504)
+        self.recovering = 0  # basic.recovers that have gone on, and are not answered: all that comes until then goes back by them
         self.discarding = False  # the rest of the last request's content is thrown away
         self.forwarding = False  # of the last message that went to the broker the rest is still to go
         self.lose_later = False  # the broker has closed the channel; what of that rest waits here must reach it, then the rest is given up
@@ -149,6 +151,7 @@ class AmqpChannel:
         self.confirms = None
         self.tx = False
         self.committing = False
+        self.recovering = 0
         self.discarding = False
         self.forwarding = False
         self.unanswered = None

@@ -31,6 +31,7 @@ from gateway.protocols.amqp.frames import (
     BASIC_CANCEL,
     BASIC_GET,
     BASIC_PUBLISH,
+    BASIC_RECOVER,
     BODY_FRAME,
     CHANNEL_CLOSE,
     CHANNEL_CLOSE_OK,
@@ -205,6 +206,7 @@ class ClientStream:
                             parts.append(Part(PLAIN, channel_id, changed, 0, len(changed)))
                         pos = stop
                         continue
+                    alone = method == BASIC_RECOVER  # `Settling` looks at it
                 elif method in OPERATION_OF:
                     costly = method
             elif kind == HEADER:

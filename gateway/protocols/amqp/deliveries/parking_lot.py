@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.pipeline.empties import NO_ENTRIES, NO_ITEMS, added, put
-from gateway.pipeline.parts import REQUEST, Part
+from gateway.pipeline.parts import BODY, REQUEST, Part
 from gateway.pipeline.reports import Delivered, Reports
 from gateway.protocols.amqp.channel import AmqpChannel, held_cost
 from gateway.protocols.amqp.deliveries.parked import ParkedPart, Parking, give_clients_tag, release_read_buffer
@@ -118,8 +118,11 @@ class ParkingLot:
             part = parked_part.part
             self.unpark(part)
             if part.kind == REQUEST:
-                self.count(part.key, 0, part.count, part.count * part.size)
                 consumer = parked_part.consumer
+                if channel.recovering and consumer is not None and consumer.acknowledged_here():
+                    self._drop(parking, part)
+                    continue
+                self.count(part.key, 0, part.count, part.count * part.size)
                 if consumer is not None and self.windows is not None:
                     self.windows.passes(channel, consumer, part)
                     give_clients_tag(part, consumer)
@@ -132,7 +135,17 @@ class ParkingLot:
                 out.append(data[start:end])
             data, start, end = part.data, part.start, part.end
         out.append(data[start:end])
-        self.leave_if_empty(channel, parking, within=parking.method != b"")
+        self.leave_if_empty(channel, parking, within=parking.method != b"" or (parking.swallows and channel.broker_left != 0))
+
+    def _drop(self, parking: Parking, part: Part) -> None:
+        """`part` would be acknowledged by the gateway, but the client's basic.recover is on its way: the broker gives it again."""
+        self.give_up(part)
+        whole = part.complete
+        while parking.parked_parts and parking.parked_parts[0].part.kind == BODY:
+            rest = parking.parked_parts.popleft().part
+            self.unpark(rest)
+            whole = rest.complete
+        parking.swallows = parking.swallows or not whole
 
     def unpark(self, part: Part) -> None:
         """`part` leaves, or is given up: it no longer counts as parked."""

@@ -204,6 +204,7 @@ class Settlements:
 
     def recovered(self) -> None:
         """The broker has answered: all that has come before is settled."""
+        self.forget_watched()
         if self.recovering > 0:
             self.recovering -= 1
             if self.recovering == 0:

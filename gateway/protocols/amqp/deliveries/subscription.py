@@ -69,6 +69,10 @@ class Consumer:
         self.returns = False  # what still comes for it goes back to the broker
         self.overdraft: Overdraft | None = None  # the client has cancelled it and waits for cancel-ok: what is on its way passes by this
 
+    def acknowledged_here(self) -> bool:
+        """Whether the gateway acknowledges what passes on of it, and its client does not."""
+        return self.watched and not self.no_ack and self.subscription is not None and self.subscription.without_ack()
+
     def cancel(self) -> None:
         """The client has cancelled it, and waits for cancel-ok."""
         if self.overdraft is None:

@@ -99,7 +99,8 @@ class Windows(SubscriptionMover):
         """How many messages its limits let pass in WINDOW_NS, its share of it, at least 1; 0: none limits it. Sets `slow`."""
         key = None if subscription.queue.name is None else self.consumers.key_of(subscription.queue.name)
         subscription.slow = False
-        if key is None or self._as_client_says(subscription) or not self.judge.limited(key):
+        tx = self.channels[subscription.channel].selects_tx  # also where that is still on its way
+        if key is None or tx or self._as_client_says(subscription) or not self.judge.limited(key):
             return 0
         window = 0
         for effective in self.judge.enforced(key):
@@ -371,7 +372,8 @@ class Windows(SubscriptionMover):
     def return_to_broker(self, channel: AmqpChannel, data: bytes, start: int, count: int) -> None:
         """`count` deliveries, the first of which begins at `data[start]`, go back to their queue."""
         first = delivery_tag(data, start)
-        self.requests.send(channel, give_back(channel.number, first, count))
+        if not channel.recovering:  # else they do by that, and are not to be settled twice (406)
+            self.requests.send(channel, give_back(channel.number, first, count))
         settlements = channel.settlements
         if settlements is not None:
             for tag in range(first, first + count):
@@ -392,7 +394,7 @@ class Windows(SubscriptionMover):
         first = delivery_tag(part.data, part.start)
         count = part.count
         if subscription.without_ack():
-            if consumer.watched and not consumer.no_ack:
+            if consumer.acknowledged_here():
                 self.requests.send(channel, acknowledge(channel.number, first, count, all_before=not settlements.by_client))
                 for tag in range(first, first + count):
                     settlements.settle(tag, multiple=False)

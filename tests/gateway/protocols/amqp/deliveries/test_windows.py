@@ -493,6 +493,16 @@ def test_a_transaction_begins_behind_what_the_gateway_has_made_of_consumers() ->
     assert [one.delivery_tag for one in to_broker(talk)] == [2, 3]
 
 
+def test_a_consumer_that_begins_right_behind_a_transaction_is_as_the_client_says() -> None:
+    """Both in one read. What the gateway acknowledged would be the client's to commit."""
+    talk = talking(limit())
+    said = says(talk, commands.Tx.Select(), CONSUME(queue="jobs", consumer_tag="c", no_ack=True, nowait=True))
+    assert names(said) == ["Tx.Select", "Basic.Consume"]
+    assert said[1].no_ack
+    assert len(deliver(talk, "c", 1)) == 1
+    assert to_broker(talk) == []
+
+
 def test_an_exclusive_consumer_is_as_the_client_says_in_a_transaction() -> None:
     talk, _ = consuming(limit(), prefetch=25, exclusive=True)
     assert names(says(talk, commands.Tx.Select())) == ["Basic.Cancel", "Tx.Select"]
@@ -891,6 +901,56 @@ def test_what_has_been_passed_on_is_acknowledged_before_a_close_that_comes_right
     said = [frame.value for frame in amqp.read(talk.to_broker) if frame.name in ("Basic.Ack", "Channel.Close")]
     assert said[-1].name == "Channel.Close"
     assert max((frame.delivery_tag for frame in said[:-1]), default=0) == 3
+
+
+# ---- what the client recovers ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [5, 9000])
+def test_what_a_recover_covers_is_not_acknowledged_by_the_gateway_and_comes_once(size: int) -> None:
+    """RabbitMQ answers a tag that it has taken back with 406, and delivers the message again."""
+    talk, tag = consuming(limit(1000, burst=1000), no_ack=True)
+    assert len(deliver(talk, tag, 1)) == 1
+    assert names(says(talk, commands.Basic.Qos(prefetch_count=7), commands.Basic.Recover(True))) == [
+        "Basic.Ack",
+        "Basic.Qos",
+        "Basic.Recover",
+    ]
+    whole = b"".join(amqp.deliver(1, b"x" * size, tag=number, consumer_tag=tag, cut=4088) for number in (2, 3))
+    talk.to_client = b""
+    for at in range(0, len(whole), 4000):
+        talk.broker(whole[at : at + 4000])
+        talk.wait(0)
+    assert (talk.to_client, to_broker(talk)) == (b"", [])
+    assert answers(talk, OKS, commands.Basic.RecoverOk()) == ["Basic.QosOk", "Basic.RecoverOk"]
+    assert [one.delivery_tag for one in deliver(talk, tag, 4, 5, size=size)] == [4, 5]
+    assert max(one.delivery_tag for one in to_broker(talk)) == 5
+    assert talk.conversation.budget.parked_bytes == 0
+
+
+def test_what_a_recover_covers_is_not_given_back_besides() -> None:
+    talk, tag = consuming(limit())
+    assert len(deliver(talk, tag, 1, 2)) == 1
+    assert names(says(talk, commands.Basic.Recover(True))) == ["Basic.Recover"]
+    assert names(change(talk, limit(0, burst=None))) == ["Basic.Cancel"]
+    assert deliver(talk, tag, 3) == []
+    assert to_broker(talk) == []
+    assert answers(talk, commands.Basic.RecoverOk()) == ["Basic.RecoverOk"]
+    assert deliver(talk, tag, 4) == []
+    assert [(one.name, one.delivery_tag) for one in to_broker(talk)] == [("Basic.Nack", 4)]
+
+
+def test_what_has_come_before_a_recover_is_answered_is_not_with_the_client_any_more() -> None:
+    """It would count against the client's prefetch for ever, and a consumer that is away would not come again."""
+    talk, tag = consuming(limit(), prefetch=1)
+    assert len(deliver(talk, tag, 1)) == 1
+    says(talk, commands.Basic.Ack(1), commands.Basic.Recover(True))
+    talk.wait(SECOND)
+    assert len(deliver(talk, tag, 2)) == 1  # it was on its way
+    answers(talk, commands.Basic.RecoverOk())
+    assert "Basic.Cancel" in names(change(talk, limit(0, burst=None)))
+    answers(talk, commands.Basic.CancelOk(tag))
+    assert "Basic.Consume" in names(change(talk, limit()))
 
 
 # ---- the gateway's close behind an answer that is to come ------------------------------------------------------------------
