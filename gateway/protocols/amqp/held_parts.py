@@ -171,8 +171,8 @@ class HeldParts(Lines):
             due += self.requeues.pause(part)
         line = self.line_for(part)
         channel = self.channels.get(part.ordering_key)
-        if channel is not None and channel.gateway_close != NO_CLOSE:  # an open, which the broker takes once it has said close-ok
-            due = NEVER
+        if channel is not None and channel.gateway_close != NO_CLOSE and not channel.line.waits():
+            due = NEVER  # an open, which the broker takes once it has said close-ok; what is behind that waits for its own time
         if line is not None and line.paged is not None and part.reservation is not None:
             self.deliveries.gets.goes_unjudged(part)
             due = 0

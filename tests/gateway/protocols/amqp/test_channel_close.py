@@ -243,6 +243,20 @@ def test_the_client_answers_first_and_its_open_is_held_until_the_broker_has_answ
     assert reopened(talk)
 
 
+@pytest.mark.parametrize("action", ["close", "delay", "block", "spool", "reject"])
+def test_what_is_over_its_limit_behind_an_open_that_is_held_goes_on_in_its_time(action: str) -> None:
+    """It was due with the open, which is never: then nothing went on that channel any more."""
+    talk = cut()
+    talk.judge.replace(RuleSet((rule(action, messages=1, burst=1),)))
+    talk.client(CLOSE_OK + OPEN + amqp.publish(1, "orders") + amqp.publish(1, "orders"))
+    talk.wait(SECOND // 10)
+    assert talk.to_broker == b""
+    talk.broker(CLOSE_OK)
+    talk.broker(OPEN_OK)
+    talk.wait(2 * SECOND)
+    assert names(talk.to_broker)[:2] == ["Channel.Open", "Channel.Close" if action == "close" else "Basic.Publish"]
+
+
 def test_the_broker_answers_first_and_the_open_passes_at_once() -> None:
     talk = cut()
     talk.broker(CLOSE_OK)
