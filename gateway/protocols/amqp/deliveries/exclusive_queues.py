@@ -119,9 +119,12 @@ class ExclusiveQueues:
             self._asked = NO_ITEMS
             self._says_close_ok = True
 
-    def takes(self, arguments: bytes) -> bool:
-        """Whether a queue method with these arguments, of a client that is gone, is about one of these queues."""
+    def takes(self, arguments: bytes, declared: Declared | None) -> bool:
+        """Whether a queue method with these arguments, of a client that is gone, is about one of these queues. `declared` is the one that
+        it has declared last on that channel, which it may leave unnamed."""
         name, _ = read_short_string(arguments, 2)
+        if not name and declared is not None and declared.name is not None:
+            name = declared.name
         return name in self.gone or (not name and len(self.gone) > 0)
 
     def takes_publish(self, data: bytes, start: int) -> bool:

@@ -121,9 +121,8 @@ class Leaving:
         at = start = part.start
         while at < part.end:
             stop = at + u32(data, at + 3) + OVERHEAD
-            if data[at] == METHOD and self._takes(
-                u32(data, at + 7), data[at + 11 : stop - 1]
-            ):  # publishes that the broker throws away follow
+            arguments = data[at + 11 : stop - 1]  # publishes that the broker throws away follow
+            if data[at] == METHOD and self._takes(part.ordering_key, u32(data, at + 7), arguments):
                 kept.append(data[start:at])
                 start = stop
             at = stop
@@ -133,11 +132,13 @@ class Leaving:
         rest = b"".join(kept)
         return Part(PLAIN, part.ordering_key, rest, 0, len(rest)) if rest else None
 
-    def _takes(self, method: int, arguments: bytes) -> bool:
+    def _takes(self, channel_id: int, method: int, arguments: bytes) -> bool:
         """Whether `method` would take messages, or is about a queue that goes with its client."""
         if method == QUEUE_DECLARE and (is_exclusive(arguments) or is_passive(arguments)):
             return True  # nobody waits for an answer; one in the negative would cost the channel
-        return method in TAKES_MORE or (method >> 16 == QUEUE_CLASS and self.exclusive.takes(arguments))
+        if method >> 16 == QUEUE_CLASS:
+            return self.exclusive.takes(arguments, self.consumers.declared(channel_id))
+        return method in TAKES_MORE
 
     def _cancel(self, channel: AmqpChannel, leave: Leave, words: list[bytes]) -> None:
         """Cancel every consumer that was not cancelled yet."""

@@ -110,8 +110,12 @@ def test_what_still_waits_for_one_of_them_goes_nowhere() -> None:
     found = queues("a", made="amq.gen-1")
     for name, gone in (("a", True), ("amq.gen-1", True), ("b", False), ("", True)):
         purge = amqp.method(1, commands.Queue.Purge(queue=name))[11:-1]
-        assert found.takes(purge) == gone, "no name stands for the last one that was declared"
-    assert not queues().takes(amqp.method(1, commands.Queue.Purge(queue=""))[11:-1])
+        assert found.takes(purge, None) == gone, "no name stands for the last one that was declared"
+    unnamed = amqp.method(1, commands.Queue.Bind(queue="", exchange="e"))[11:-1]
+    assert not queues().takes(unnamed, None)
+    for last, gone in (("a", True), ("amq.gen-1", True), ("b", False)):
+        assert found.takes(unnamed, Declared(last.encode())) == gone
+    assert found.takes(unnamed, Declared(None)), "its name is to come"
     for data, gone in (
         (amqp.publish(1, "a"), True), (amqp.publish(1, "amq.gen-1"), True), (amqp.publish(1, "b"), False), (amqp.publish(1, ""), False),
         (amqp.publish(1, "a", exchange="e"), False),
