@@ -123,7 +123,9 @@ class ExclusiveQueues:
         """Whether a queue method with these arguments, of a client that is gone, is about one of these queues. `declared` is the one that
         it has declared last on that channel, which it may leave unnamed."""
         name, _ = read_short_string(arguments, 2)
-        if not name and declared is not None and declared.name is not None:
+        if not name and declared is not None:
+            if declared.name is None:
+                return declared in self.unnamed
             name = declared.name
         return name in self.gone or (not name and len(self.gone) > 0)
 

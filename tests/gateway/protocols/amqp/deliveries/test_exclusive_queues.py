@@ -115,7 +115,12 @@ def test_what_still_waits_for_one_of_them_goes_nowhere() -> None:
     assert not queues().takes(unnamed, None)
     for last, gone in (("a", True), ("amq.gen-1", True), ("b", False)):
         assert found.takes(unnamed, Declared(last.encode())) == gone
-    assert found.takes(unnamed, Declared(None)), "its name is to come"
+    unanswered = ExclusiveQueues()
+    last_declared = Declared(None)
+    unanswered.declare(declaration(""), last_declared)
+    unanswered.leave()
+    assert unanswered.takes(unnamed, last_declared), "its declaration was not passed on, either"
+    assert not found.takes(unnamed, Declared(None)), "one that is not exclusive has its name from the broker later"
     for data, gone in (
         (amqp.publish(1, "a"), True), (amqp.publish(1, "amq.gen-1"), True), (amqp.publish(1, "b"), False), (amqp.publish(1, ""), False),
         (amqp.publish(1, "a", exchange="e"), False),
