@@ -18,6 +18,7 @@ from cli.exits import CHANGES, GUARD_RAIL, INSUFFICIENT, NO_CHANGE, QUOTA_CONFLI
 from cli.interrupts import sigterm_as_interrupt
 from cli.limits import report_remarks
 from cli.output import Column, column, columns, print_status
+from cli.quota_lifts import LiftedQuota, lifted, report_lifted
 from cli.quota_options import parameter_options, rail_options
 from cli.quota_report import report, show, snapshot_in, snapshot_of
 from cli.verb import ChangeOptions, Remote, Verb, VerbGroup, changing, remote, report_change
@@ -98,7 +99,7 @@ def _limits_now(remote: Remote) -> dict[tuple[str, str], str]:
     return found
 
 
-def _show_plan(remote: Remote, found: QuotaPlan, seen: Reply, new: Snapshot) -> None:
+def _show_plan(remote: Remote, found: QuotaPlan, seen: Reply, new: Snapshot, above: tuple[LiftedQuota, ...]) -> None:
     changes = found.to_json()["changes"]
     if remote.form == "table":
         shown = CHANGED
@@ -115,8 +116,9 @@ def _show_plan(remote: Remote, found: QuotaPlan, seen: Reply, new: Snapshot) -> 
             print_status(sentence)
         for sentence in found.tripped:
             print_status(f"guard rail: {sentence}")
+        report_lifted(above, found.new)
         return
-    remote.emit({**found.to_json(), "version": seen.etag.strip('"')})
+    remote.emit({**found.to_json(), "above_rules": [each.to_json() for each in above], "version": seen.etag.strip('"')})
 
 
 LATE: Final = {"backtest": ".quota_backtest:backtest", "nightly": ".quota_nightly:nightly"}
@@ -168,7 +170,7 @@ def compute(
 @remote
 @click.pass_context
 def plan_(ctx: click.Context, remote: Remote, rails: Rails, file: Path) -> None:
-    """What publishing FILE would change, and which topics would be held at their rail.
+    """What publishing FILE would change, which topics would be held at their rail, and which quotas are above the rule of today.
 
     Exit 0 nothing, 1 error, 2 changes, 3 guard rail tripped, 5 insufficient input.
     """
@@ -178,7 +180,7 @@ def plan_(ctx: click.Context, remote: Remote, rails: Rails, file: Path) -> None:
         raise _PlanError(INSUFFICIENT, error.message) from None
     seen = remote.client.ask("GET", "/v1/quotas")
     found = plan(snapshot_of(seen), new, rails)
-    _show_plan(remote, found, seen, new)
+    _show_plan(remote, found, seen, new, lifted(remote.client, found.publish))
     ctx.exit(GUARD_RAIL if found.tripped else CHANGES if found.differences else NO_CHANGE)
 
 
@@ -205,14 +207,17 @@ def apply(ctx: click.Context, remote: Remote, change: ChangeOptions, rails: Rail
         raise CommandError(POLICY, "nothing was published: --ignore-guard-rails needs --reason TEXT")
     found = plan(snapshot_of(seen), new, None if ignore_guard_rails else rails)
     if found.tripped:
-        _show_plan(remote, found, seen, new)
+        _show_plan(remote, found, seen, new, lifted(client, found.publish))
         hint = "see what the log of that day holds; to publish it all the same: --ignore-guard-rails --reason TEXT"
         raise CommandError(POLICY, f"nothing was published: a guard rail is tripped; {hint}")
     if not found.differences:
         print_status("nothing changes; nothing was published")
         ctx.exit(OK)
+    above = lifted(client, found.publish)
     if remote.form == "table" and (change.dry_run or not change.yes):
-        _show_plan(remote, found, seen, new)
+        _show_plan(remote, found, seen, new, above)
+    else:
+        report_lifted(above, found.new)
     change.confirm(f"Publish {pluralise(found.new, 'quota')} at {remote.url}, {len(found.differences)} of them changed?")
     data = body_of(short_form(found.publish), remote.client.url)
     reply = client.ask("PUT", "/v1/quotas", query=change.query(), data=data, if_match=wanted, timeout_s=PUBLISH_TIMEOUT_S)
