@@ -92,6 +92,15 @@ class Limited:
         return max(refused, str(event.get("since") or "")) if refused else ""  # what began it is counted a moment later
 
 
+@dataclass(frozen=True, slots=True)
+class AbsentSender:
+    """A client or user that was asked about, of which no connection is open and nothing was refused or held; `others`: whom there is."""
+
+    kind: str  # client | user
+    name: str
+    others: list[str]
+
+
 @dataclass(slots=True)
 class Findings:
     """All that is known of one key."""
@@ -104,6 +113,7 @@ class Findings:
     quotas: JSONObject | None  # the publication in force
     status: JSONObject
     near: list[str] = field(default_factory=list)  # where no message of it has come: names like it, as one types them
+    absent: list[AbsentSender] = field(default_factory=list)  # of those asked about
 
     @property
     def worst(self) -> Limited | None:
@@ -162,7 +172,37 @@ def gathered(client: AdminClient, words: tuple[str, ...], sender: Mapping[str, s
         quotas = (_or_nothing(client, "/v1/quotas/status") or {}).get("published")
     clients = _clients(client, traffic, levels, (protocol, topic))
     near = [] if traffic else near_names(client, protocol, topic)
-    return Findings(words, body, levels, traffic, clients, quotas, _or_nothing(client, "/v1/status") or {}, near)
+    absent = _absent(client, protocol, given, traffic)
+    return Findings(words, body, levels, traffic, clients, quotas, _or_nothing(client, "/v1/status") or {}, near, absent)
+
+
+def _absent(client: AdminClient, protocol: str, given: Mapping[str, str], traffic: list[JSONObject]) -> list[AbsentSender]:
+    """The client and user of `given` that the gateway knows nothing of, each with those that it knows: like it, or else limited most."""
+    found = []
+    for kind in ("client", "user"):
+        name = given.get(kind)
+        if name is None:
+            continue
+        limited = [*(each for item in traffic for each in item.get("clients") or []), *_ranked(client, protocol)]
+        known = [str(each[kind]) for each in limited if each.get(kind)]
+        if name not in known:  # all connections are asked for only where it is not among them
+            known += _connected(client, protocol, kind, name)
+        if name not in known:
+            others = list(dict.fromkeys([*known, *_connected(client, protocol, kind)]))
+            found.append(AbsentSender(kind, name, (get_close_matches(name, others, MAX_SHOWN) or others)[:MAX_SHOWN]))
+    return found
+
+
+def _connected(client: AdminClient, protocol: str, kind: str, name: str = "") -> list[str]:
+    """The clients or users of open connections, of those that `name` finds."""
+    query = {"protocol": protocol, **({"q": name} if name else {})}
+    items = client.items("/v1/connections", query, most=MAX_NEAR)
+    return [address_of(each) if kind == "client" else str(each[kind]) for each in items if each.get(kind)]
+
+
+def address_of(connection: JSONObject) -> str:
+    """The address of a connection's client, without its port."""
+    return str(connection.get("client")).rpartition(":")[0].strip("[]")
 
 
 def near_names(client: AdminClient, protocol: str, topic: str) -> list[str]:
@@ -279,7 +319,7 @@ def _remember(one: LimitedClient, ranked: list[JSONObject]) -> None:
 def _look_up(client: AdminClient, one: LimitedClient, protocol: str) -> None:
     """Add what the connections of a client's address say of themselves."""
     for connection in client.items("/v1/connections", {"q": one.address, "protocol": protocol}, most=MAX_CONNECTIONS):
-        if str(connection.get("client")).rpartition(":")[0].strip("[]") != one.address:
+        if address_of(connection) != one.address:
             continue
         if connection.get("user"):
             one.users.add(str(connection["user"]))
@@ -356,5 +396,6 @@ def as_json(findings: Findings, libraries: list[ClientAdvice], commands: list[st
             for each in libraries
         ],
         "near": findings.near,
+        "absent": [{each.kind: each.name, "others": each.others} for each in findings.absent],
         "commands": commands,
     }  # fmt: skip

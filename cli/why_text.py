@@ -13,7 +13,7 @@ from cli.client_advice import ClientAdvice
 from cli.explain import cost_text, limit, moment, tried_beside
 from cli.names import words_of_path
 from cli.tables import cell_width, fold
-from cli.why_facts import PATTERN, RAISE, Findings, Limited, LimitedClient, situations, to_do
+from cli.why_facts import PATTERN, RAISE, AbsentSender, Findings, Limited, LimitedClient, situations, to_do
 from common import figures
 from common.shell_words import command, quoted
 from limiter.operations import CONSUME, OPERATION_RECORDS, PRODUCE, Operation
@@ -59,6 +59,8 @@ def written(findings: Findings, libraries: list[ClientAdvice]) -> Iterator[str]:
         yield from beside("also", "; ".join(in_short(each) for each in others), width)
     if findings.clients and one is not None:
         yield from beside("clients", [client_text(client) for client in findings.clients], width)
+    for absent in findings.absent:
+        yield from beside(absent.kind, absent_text(findings, absent), width)
     if one is None and not findings.traffic:
         yield from beside("seen", unseen(findings), width)
     bites = situations(findings)
@@ -259,10 +261,19 @@ def client_text(client: LimitedClient) -> str:
     return f"{client.address}{' (' + ', '.join(known) + ')' if known else ''}{': ' + many if many else ''}"
 
 
-def unseen(findings: Findings) -> str:
+def absent_text(findings: Findings, absent: AbsentSender) -> str:
+    others = f"; known are: {', '.join(absent.others)}" if absent.others else f"; no other {absent.kind} is connected either"
+    nothing = f"nothing of {absent.name} is known: no connection of it is open, and no limit refused or held anything of it"
+    return f"{nothing} since the start of this gateway{started_ago(findings)}, or long ago{others}"
+
+
+def started_ago(findings: Findings) -> str:
     uptime = findings.status.get("uptime_seconds")
-    since = f", which was {figures.duration(round(float(uptime)))} ago" if isinstance(uptime, int | float) else ""
-    text = f"not since the start of this gateway{since}, or long ago"
+    return f", which was {figures.duration(round(float(uptime)))} ago" if isinstance(uptime, int | float) else ""
+
+
+def unseen(findings: Findings) -> str:
+    text = f"not since the start of this gateway{started_ago(findings)}, or long ago"
     if findings.status.get("taken_over_at"):
         text += f" (it took over from another at {moment(str(findings.status['taken_over_at']))} UTC, whose counters ended with it)"
     if any(PATTERN.search(word) for word in findings.words[1:]):

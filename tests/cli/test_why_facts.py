@@ -207,6 +207,24 @@ def test_a_client_that_has_gone_keeps_its_library_and_name(sluice: Any, admin: A
     assert "10.0.0.7 (billing-1, user shop, pika): 650 had to wait, of all its topics" in " ".join(sluice("why", *WORDS).out.split())
 
 
+@pytest.mark.parametrize(("option", "absent", "there"), [("--client", "10.0.0.9", "10.0.0.7"), ("--user", "shoop", "shop")])
+def test_a_sender_of_which_nothing_has_come_is_told_with_those_that_there_are(
+    sluice: Any, admin: Any, option: str, absent: str, there: str
+) -> None:
+    """Regression: the page of a client that never sent was that of any client, and never named it."""
+    admin.answers["GET /v1/limits/amqp/%2F/bills/bill.eu"] = (200, {"protocol": "amqp", "topic": KEY, "levels": [level(usage={})]})
+    admin.answers["GET /v1/connections"] = (200, {"items": [{"client": "10.0.0.7:4711", "user": "shop"}], "next": None, "total": 1})
+    admin.answers["GET /v1/topics"] = (200, {"items": [{"protocol": "amqp", "topic": KEY, "clients": []}], "next": None, "total": 1})
+    admin.answers["GET /v1/clients"] = (200, {"items": [], "next": None, "total": 0})
+    admin.answers["GET /v1/status"] = (200, {"uptime_seconds": 7200.0})
+    said = " ".join(sluice("why", *WORDS, option, absent).out.split())
+    assert f"nothing of {absent} is known: no connection of it is open, and no limit refused or held anything of it since the start" in said
+    assert "which was 2h" in said
+    assert f"known are: {there}" in said
+    assert sluice("why", *WORDS, option, absent, "-o", "json").json["absent"] == [{option.strip("-"): absent, "others": [there]}]
+    assert "is known" not in sluice("why", *WORDS, option, there).out
+
+
 def test_the_event_of_a_rule_for_several_operations_is_found_for_each_and_those_of_live_changes_are_told_apart() -> None:
     """One bucket is for all of a rule's operations, and its event names the worst; what no rule is for is a bucket per operation."""
     events = [{"per": "vhost", "rule": "work", "thing": "/", "operation": "declare", "topic": "t"}]
