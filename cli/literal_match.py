@@ -15,8 +15,13 @@ from cli.client import AdminClient
 from cli.names import words_of
 from common.shell_words import joined
 from limiter.rules.match import MATCH_KEYS
+from limiter.topics import path_segment
 
-MATCHED_WHOLE: Final = [name for name, key in MATCH_KEYS.items() if key.subject == "topic"]  # keys of a match that name topics
+# Keys of a match that a topic's name tells: which of its words, and how the name is written in the topic's text.
+MATCHED_WHOLE: Final = {name: (-1, "{}") for name, key in MATCH_KEYS.items() if key.subject == "topic"} | {
+    "exchange": (1, "/{}/"),
+    "vhost": (0, "{}/"),
+}
 PATTERN: Final = "*?#["  # letters that make one
 MAX_TOPICS: Final = 500  # looked at
 MAX_SHOWN: Final = 3
@@ -41,13 +46,20 @@ class WholeName(NamedTuple):
 
 def unseen_name(client: AdminClient, match: Mapping[str, str]) -> WholeName | None:
     """The first name of the match that is no pattern and has not come; None where all have, or all are patterns."""
-    for field in MATCHED_WHOLE:
+    for field, (at, written) in MATCHED_WHOLE.items():
         name = match.get(field, "")
         if not name or any(letter in name for letter in PATTERN):
             continue
-        items = client.items("/v1/topics", {"q": name, **({"protocol": match["protocol"]} if "protocol" in match else {})}, most=MAX_TOPICS)
-        words = (words_of(str(item.get("protocol")), str(item.get("topic"))) for item in items)
-        seen = {each[-1] for each in words if each is not None}
+        of_parts = at >= 0  # topics of one word have no such part
+        protocol = "amqp" if of_parts else match.get("protocol")
+        segment = path_segment(name.encode(errors="surrogateescape")) if of_parts else name
+        seen: set[str] = set()
+        for text in dict.fromkeys((written.format(segment), segment)):  # itself first: there may be many that only contain it
+            items = client.items("/v1/topics", {"q": text, **({"protocol": protocol} if protocol else {})}, most=MAX_TOPICS)
+            words = (words_of(str(item.get("protocol")), str(item.get("topic"))) for item in items)
+            seen.update(each[at] for each in words if each is not None and not (of_parts and len(each) == 1))
+            if name in seen:
+                break
         begins, pattern = (f"{name}.", f"{name}.#") if field == "routing_key" else (name, f"{name}*")
         if name not in seen:
             return WholeName(field, name, sorted(each for each in seen if each.startswith(begins)), pattern)

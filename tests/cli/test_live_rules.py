@@ -138,6 +138,8 @@ def topics(*names: str) -> list[dict[str, Any]]:
         (["orders", "order.eu", "bills"], "topic=order", "order.eu, orders", "--match 'topic=order*'"),
         (["%2F/x/eu.created", "%2F/x/eu.paid"], "routing_key=eu", "eu.created, eu.paid", "--match 'routing_key=eu.#'"),
         (["%2F/amq.default/jobs-2"], "queue=jobs", "jobs-2", "--match 'queue=jobs*'"),
+        (["%2F/orders/made"], "exchange=order", "orders", "--match 'exchange=order*'"),
+        (["shop-eu/orders/made", "order"], "vhost=shop", "shop-eu", "--match 'vhost=shop*'"),
         ([f"a{number}" for number in range(9)], "topic=a", "a0, a1, a2 and 6 more", "--match 'topic=a*'"),
     ],
 )
@@ -191,6 +193,10 @@ def test_a_rule_that_is_replaced_keeps_its_match(sluice: Any, admin: Any) -> Non
     [
         (["orders", "order"], "topic=order", False),  # it has come
         (["bills"], "topic=order", True),  # nothing is like it
+        (["%2F/bills/made"], "exchange=orders", True),
+        (["%2F/order/made", "%2F/orders/made"], "exchange=order", False),
+        (["%2F/bills/made"], "vhost=/", False),
+        (["%2F/bills/made"], "vhost=%2F", True),
         (["orders"], "topic=order*", False),  # a pattern already
         (["orders"], "client=10.0.0.7", False),
         (["%2F/x/euro"], "routing_key=eu", True),  # no pattern of words is for it
