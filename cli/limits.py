@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final
+from urllib.parse import unquote
 
 import click
 
@@ -20,6 +22,7 @@ from cli.output import Column, on_terminal, print_status, prose, summarise, wide
 from cli.tables import column
 from cli.verb import ChangeOptions, Remote, VerbGroup, changing, remote, report_change
 from common.failures import USAGE
+from common.shell_words import command as command_line
 from limiter.operations import CONSUME
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.rows import DURATION, SIZE, WHOLE, YES_NO, RuleSetting
@@ -221,6 +224,26 @@ def report_unseen(client: AdminClient, seen: Reply) -> None:
             print_status(f"it is not among the topics that have come; like it are: {', '.join(f'{protocol} {each}' for each in near)}")
 
 
+ENCODED: Final = re.compile("%[0-9A-Fa-f]{2}")
+NOT_ENCODED: Final = (
+    "amqp",
+    "vhost",
+    "exchange",
+    "queue",
+)  # keys whose paths are percent-encoded; RocketMQ has topics with %, as %RETRY%ab
+
+
+def report_encoded(key: tuple[str, ...]) -> None:
+    """Report a word of a key that looks percent-encoded, as paths have it: commands take words raw, so another key is limited."""
+    word, *parts = key
+    if word in NOT_ENCODED and any(map(ENCODED.search, parts)):
+        meant = [word, *(unquote(part) if ENCODED.search(part) else part for part in parts)]
+        found = next(part for part in parts if ENCODED.search(part))
+        print_status(f"{found} looks percent-encoded, and words are given raw: this is the key of that very name. Probably meant, instead:")
+        print_status(f"  {command_line('limits set', meant, '...')}")
+        print_status(f"  {command_line('limits unset', key)}")
+
+
 def report_replaced(change: ChangeOptions, seen: Reply, reply: Reply) -> None:
     """Report which live change the new one replaces, if there was one, and which of the two lasts longer."""
     earlier = seen.body.get("override") if isinstance(seen.body, dict) else None
@@ -347,6 +370,7 @@ def set_(remote: Remote, change: ChangeOptions, key: tuple[str, ...], operation:
     report_end(reply, kept=kept)
     report_replaced(change, seen, reply)
     report_remarks(reply)
+    report_encoded(key)
     report_unseen(client, seen)
 
 

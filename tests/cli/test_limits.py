@@ -110,6 +110,26 @@ def test_the_gateways_remarks_on_a_change_are_printed(sluice: Any, admin: Any) -
     assert ran.err.splitlines()[-1] == "no listener speaks amqp"
 
 
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        (("amqp", "%2F", "orders", "made"), "sluice limits set amqp / orders made ..."),
+        (("queue", "%2f", "jobs"), "sluice limits set queue / jobs ..."),
+        (("rocketmq", "%RETRY%abc"), None),
+        (("amqp", "/", "orders", "100%"), None),
+    ],
+)
+def test_a_word_that_looks_percent_encoded_is_told_with_the_command_that_was_meant(
+    sluice: Any, admin: Any, key: tuple[str, ...], meant: str | None
+) -> None:
+    """Regression: a limit of a virtual host called %2F was set without a word."""
+    ran = sluice("limits", "set", *key, "--messages", "5/s")
+    assert ran.code == 0, ran.err
+    assert ("looks percent-encoded" in ran.err) == (meant is not None)
+    if meant is not None:
+        assert meant in ran.err
+
+
 @pytest.mark.parametrize("options", [[], ["--dry-run"]])
 def test_a_topic_that_has_not_come_is_told_with_names_like_it(sluice: Any, admin: Any, options: list[str]) -> None:
     """A limit of a name that was mistyped said "changed", and limited nothing."""
