@@ -278,7 +278,7 @@ def list_(remote: Remote, protocol: str | None, query: str | None, sort: str, mo
     """
     wanted = {"protocol": protocol or "", "q": query or "", "sort": sort}
     found = list(remote.client.items("/v1/limits", {name: value for name, value in wanted.items() if value}, most=most))
-    empty = "no limit is in use: none was needed since the gateway started, and none is changed live; `sluice rules list` shows the rules"
+    empty = "no limit is in use, and none is changed live (a change taken back takes its counts along); `sluice rules list` shows the rules"
     if protocol or query:
         empty = "no limit in use is like that; `sluice limits list` shows all"
     remote.emit(found, IN_USE, empty=empty)

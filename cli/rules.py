@@ -280,7 +280,8 @@ def remove(remote: Remote, change: ChangeOptions, name: str) -> None:
                 f"`sluice rules set {name} --mode off` lets all pass until then",
             )
         reply = client.ask("DELETE", target, query=change.query(), if_match=change.if_match(seen))
-    show(remote, reply, lambda body: [body] if "name" in body else [], RULES)
+    if change.dry_run or remote.form != "table" or (reply.body or {}).get("name"):  # else no rule is left to be shown
+        show(remote, reply, lambda body: [body] if "name" in body else [], RULES)
     report_change(change, f"rule {name} removed", f"remove rule {name}")
 
 

@@ -313,3 +313,11 @@ def test_a_live_change_of_a_rule_that_is_gone_can_be_reset(sluice: Any, admin: A
 def test_rules_are_listed(sluice: Any, admin: Any) -> None:
     assert "orders" in sluice("rules", "list").out
     assert sluice("rules", "list", "-o", "json").json["items"][0]["name"] == "orders"
+
+
+def test_an_empty_list_does_not_say_that_no_limit_was_needed(sluice: Any, admin: Any) -> None:
+    """Regression: it said so after a change was taken back that had refused 3,421 messages, whose counts had gone with it."""
+    ran = sluice("limits", "list")
+    assert ran.code == 0
+    assert "no limit is in use, and none is changed live (a change taken back takes its counts along)" in ran.err
+    assert "none was needed" not in ran.err
