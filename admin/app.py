@@ -26,7 +26,7 @@ from admin.authentication.token_store import TokenStore
 from admin.context import Context
 from admin.endpoints import ROUTES
 from admin.endpoints.dashboard import missing_page
-from admin.http.bodies import ENCODINGS, unpacked
+from admin.http.bodies import ENCODINGS, unpack
 from admin.http.boundary import READS, Boundary
 from admin.http.exchange import Deadlines
 from admin.http.first_look import FirstLook
@@ -254,7 +254,7 @@ class Admin:
             known = ", ".join(each.decode() for each in ENCODINGS)
             raise ProblemError(415, "unsupported-media-type", f"send the body as it is, or by {known}", headers={"Accept-Encoding": known})
         body = await receive(route.body_limit)
-        return await run_in_thread(lambda: unpacked(body, route.body_limit)) if encoding else body
+        return await run_in_thread(lambda: unpack(body, route.body_limit)) if encoding else body
 
     # ---- the audit ---------------------------------------------------------------------------------------------------------
 

@@ -242,6 +242,6 @@ def _name(route: Route) -> str:
     return "_".join([route.method.lower(), *words])
 
 
-def encoded(routes: list[Route]) -> bytes:
+def encode(routes: list[Route]) -> bytes:
     """The document as it is committed."""
     return msgspec.json.format(msgspec.json.encode(document(routes)), indent=1) + b"\n"

@@ -10,7 +10,7 @@ from ipaddress import ip_network
 from typing import TYPE_CHECKING, Final
 
 from admin.http.bodies import LIMITING
-from common.shell_words import joined
+from common.shell_words import join_words
 from limiter.protocols import AMQP, DEFAULT_EXCHANGE, PROTOCOL_NAMES
 from limiter.rules.patterns import EXACT, name_pattern, name_text, routing_key_pattern
 
@@ -96,4 +96,4 @@ def add_command(pattern: str, match: dict[str, str], per: str, operation: str, b
         given = getattr(body, member, None)
         if isinstance(given, str):
             words += [option, given]
-    return joined(words)
+    return join_words(words)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from limiter.rules.rule import Rule
 
 
-def promoted(stored: StoredOverride | None, file_rule: Rule, rule: Rule, change_context: ChangeContext) -> StoredOverride:
+def promote_candidate(stored: StoredOverride | None, file_rule: Rule, rule: Rule, change_context: ChangeContext) -> StoredOverride:
     """The live change after the promotion of the candidate of `rule`, which is `file_rule` with its live change `stored`.
 
     Raises ProblemError 409 where that change holds more than a candidate and is to end.

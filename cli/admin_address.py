@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from cli.exits import CommandError
 from common.bounded_socket import Allowance, bounded
 from common.failures import UNREACHABLE, USAGE
-from common.masking import masked
+from common.masking import mask_secrets
 from common.records import dataclass
 
 if TYPE_CHECKING:
@@ -88,9 +88,9 @@ class AdminAddress:
         try:
             host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
         except ValueError:
-            raise CommandError(USAGE, f"--admin {masked(text)}: not the address of an admin API; {FORMS}") from None
+            raise CommandError(USAGE, f"--admin {mask_secrets(text)}: not the address of an admin API; {FORMS}") from None
         if parts.scheme not in {"http", "https"} or not host or parts.path not in {"", "/"}:
-            raise CommandError(USAGE, f"--admin {masked(text)}: not the address of an admin API; {FORMS}")
+            raise CommandError(USAGE, f"--admin {mask_secrets(text)}: not the address of an admin API; {FORMS}")
         return cls(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}", parts.scheme, host, port)
 
     @property

@@ -19,7 +19,7 @@ from cli.repeats import STANDS_FOR, folded
 from cli.tables import fold
 from cli.verb import Remote, Verb, reaching
 from common.failures import INTERRUPTED
-from common.shell_words import quoted
+from common.shell_words import quote_word
 
 RETRY_S: Final = 2.0  # seconds; before another attempt to reach the gateway
 MOST: Final = 500  # events; of one answer, and looked through for those that repeat others
@@ -146,5 +146,5 @@ def _protocol(event: dict[str, Any]) -> str:
 
 
 def _value(value: object) -> str:
-    text = quoted(value) if isinstance(value, str) else ""
+    text = quote_word(value) if isinstance(value, str) else ""
     return json.dumps(value, ensure_ascii=False) if not text or "'\"'" in text else text  # so that a command in it can be copied

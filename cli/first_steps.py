@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cli.verb import DEFAULT_ADMIN
-from common.shell_words import quoted
+from common.shell_words import quote_word
 from config.command_line import NAME as COMMAND_LINE
 from gateway.build import build
 from limiter.units import format_limit
@@ -47,7 +47,7 @@ def first_steps(settings: Settings, sign_in_link: Callable[[], SignInLink | None
     if admin != DEFAULT_ADMIN and settings.admin.bind.port:
         yield f"  export SLUICE_ADMIN={admin}"
     if shown(token) != "state/admin.token":
-        yield f"  export SLUICE_TOKEN_FILE={quoted(str(token))}"
+        yield f"  export SLUICE_TOKEN_FILE={quote_word(str(token))}"
     yield f"  {sluice} topics                       # passed and refused, topic by topic"
     yield f"  {sluice} {example_limit(settings)}"
     yield f"  {sluice} --help"
@@ -80,7 +80,7 @@ def command(directory: Path = Path()) -> str:
     called = Path(sys.argv[0]).absolute()
     if called.name != "sluice" or shutil.which("sluice") is not None:
         return "sluice"
-    return quoted(shown(called) if directory == Path() else str(called))
+    return quote_word(shown(called) if directory == Path() else str(called))
 
 
 def directories(settings: Settings) -> Iterator[str]:

@@ -19,7 +19,7 @@ from cli.output import clean, print_status
 from cli.verb import Verb
 from common.failures import FAILED, INVALID, NOT_FOUND, OK, USAGE
 from common.figures import pluralise
-from common.shell_words import quoted
+from common.shell_words import quote_word
 from config.command_line import every_address
 from config.listener_protocols import LISTENER_PROTOCOLS
 
@@ -256,7 +256,7 @@ def next_steps(directory: Path, plan: FilesPlan, settings: Settings) -> Iterator
         yield ""
     yield "Next:"
     if directory != Path():
-        yield f"  cd {quoted(str(directory))}"
+        yield f"  cd {quote_word(str(directory))}"
     yield f"  {sluice} run"
     yield "and in another terminal, in the same directory:"
     yield f"  {sluice} topics"

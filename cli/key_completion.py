@@ -17,7 +17,7 @@ from click.shell_completion import CompletionItem
 from cli.client import AdminClient, token_for
 from cli.exits import CommandError
 from cli.output import clean
-from common.shell_words import quoted
+from common.shell_words import quote_word
 from limiter.operations import CONSUME, PRODUCE
 from limiter.protocols import AMQP, PROTOCOL_NAMES, ROCKETMQ
 from limiter.rules.level_keys import LEVEL_WORDS
@@ -61,7 +61,7 @@ def _next_words(topics: list[str], given: list[str], parts: int, incomplete: str
 def _offered(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
     """Those of the gateway's words that begin so, and that a shell takes as they are and no command for an option."""
     begun = (word for word in words if word.startswith(incomplete))
-    return [CompletionItem(word) for word in begun if quoted(word) == word and word.isprintable() and not word.startswith("-")]
+    return [CompletionItem(word) for word in begun if quote_word(word) == word and word.isprintable() and not word.startswith("-")]
 
 
 def complete_any_key(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -13,7 +13,7 @@ import click
 
 from cli.client import AdminClient
 from cli.names import words_of
-from common.shell_words import joined
+from common.shell_words import join_words
 from limiter.rules.match import MATCH_KEYS
 from limiter.topics import path_segment
 
@@ -83,4 +83,4 @@ def command_with(found: WholeName) -> str:
                 words += [parameter.opts[-1]] if parameter.is_bool_flag or each == parameter.flag_value else []
             else:
                 words += [parameter.opts[-1], f"{found.field}={found.pattern}" if each == f"{found.field}={found.name}" else str(each)]
-    return joined(words)
+    return join_words(words)

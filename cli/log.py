@@ -17,7 +17,7 @@ from cli.output import columns, emit, print_status
 from cli.verb import VerbGroup, output_option
 from common.failures import FAILED, NOT_AUTHORISED, NOT_FOUND, OK, UNREACHABLE, USAGE
 from common.figures import pluralise
-from common.masking import masked
+from common.masking import mask_secrets
 from limiter.units import format_size, parse_duration
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def target_named(url: str, endpoint: str | None) -> Target:
     except TargetError as error:
         raise refused(error) from None
     except ModuleNotFoundError as error:
-        message = f"shipping to {masked(url)} needs the Python package {error.name}: pip install 'sluice-gateway[ship]'"
+        message = f"shipping to {mask_secrets(url)} needs the Python package {error.name}: pip install 'sluice-gateway[ship]'"
         raise CommandError(FAILED, message) from None
 
 
@@ -148,7 +148,7 @@ def refused(error: TargetError) -> CommandError:
     from common.log_files import targets
 
     codes = {targets.UNREACHABLE: UNREACHABLE, targets.REFUSED: NOT_AUTHORISED, targets.MISSING: NOT_FOUND}
-    return CommandError(codes.get(error.kind, FAILED), masked(str(error)))
+    return CommandError(codes.get(error.kind, FAILED), mask_secrets(str(error)))
 
 
 def one_round(directory: Path, target: Target, settle: float, form: str) -> int:

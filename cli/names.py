@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import unquote
 
-from common.shell_words import joined, quoted
+from common.shell_words import join_words, quote_word
 from limiter.operations import HELD_OPERATIONS, PRODUCE
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.level_keys import LEVEL_WORDS
@@ -17,7 +17,7 @@ OTHER: Final = "__other__"  # the topics beyond those that are counted one by on
 def typed(protocol: object, text: object) -> str:
     """A topic's text as the words of a command, quoted where a shell wants it. A text that is no topic's stays as it is."""
     words = words_of(str(protocol), str(text))
-    return str(text) if words is None else joined(words)
+    return str(text) if words is None else join_words(words)
 
 
 def words_of(protocol: str, text: str) -> list[str] | None:
@@ -45,9 +45,9 @@ def typed_path(path: str) -> str:
         if word in SEVERAL_PARTS:
             return f"{word} {typed(word, name)}"
         words, operation = words_of_path(rest)
-        return " ".join(filter(None, [joined(words), operation]))
+        return " ".join(filter(None, [join_words(words), operation]))
     if kind in {"rules", "live-rules"} and rest:
-        return f"rule {quoted(unquote(rest))}"
+        return f"rule {quote_word(unquote(rest))}"
     return path
 
 

@@ -20,7 +20,7 @@ import click
 from cli import tables
 from cli.tables import AnyColumn, TableColumn, cell_width, column
 from common.figures import pluralise
-from common.unsafe_characters import UNSAFE, escaped
+from common.unsafe_characters import UNSAFE, escape
 
 _ANSI: Final = re.compile("(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\\]|\x9d).*?(?:\x07|\x1b\\\\|\x9c)|\x1b[@-_]")
 WIDE: Final = "sluice.wide"  # in a context's `meta`: -o wide was given
@@ -59,7 +59,7 @@ def emit(
     """
     wide = form == "wide" or (form == "table" and wide_wanted())
     if form == "json":
-        out("\n".join(escaped(line) for line in json.dumps(value, indent=2, ensure_ascii=False).split("\n")))
+        out("\n".join(escape(line) for line in json.dumps(value, indent=2, ensure_ascii=False).split("\n")))
     elif form == "yaml":
         import yaml
 
@@ -155,8 +155,8 @@ def _exact(value: object) -> object:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict | list):
-        return escaped(json.dumps(value, ensure_ascii=False))
-    return escaped(value) if isinstance(value, str) else value
+        return escape(json.dumps(value, ensure_ascii=False))
+    return escape(value) if isinstance(value, str) else value
 
 
 def _all_columns(items: Iterable[Any]) -> list[TableColumn]:

@@ -23,7 +23,7 @@ from cli.output import clean, emit, print_status
 from cli.verb import Remote, Verb, reaching
 from common.failures import FAILED, OK, UNREACHABLE
 from common.figures import pluralise
-from common.masking import masked
+from common.masking import mask_secrets
 
 MAX_ITEMS: Final = 2000  # items; of one list (topics, connections ...)
 MAX_LOG_LINES: Final = 2000  # lines; the last of the log file
@@ -85,7 +85,7 @@ def redacted(value: Any) -> Any:
         return found
     if isinstance(value, list):
         return [redacted(inner) for inner in value]
-    return masked(value) if isinstance(value, str) else value
+    return mask_secrets(value) if isinstance(value, str) else value
 
 
 def as_json(value: Any) -> str:
@@ -163,7 +163,7 @@ def last_lines(file: Path) -> str:
     with file.open("rb") as opened:
         opened.seek(max(0, opened.seek(0, os.SEEK_END) - MAX_LOG_BYTES))
         lines = opened.read().decode(errors="replace").splitlines()
-    return "\n".join(masked(line) for line in lines[-MAX_LOG_LINES:]) + "\n"
+    return "\n".join(mask_secrets(line) for line in lines[-MAX_LOG_LINES:]) + "\n"
 
 
 def usual_file() -> Path | None:

@@ -18,7 +18,7 @@ from cli.verb import Remote, Verb, remote
 from cli.why_facts import MAX_NEAR, MAX_SHOWN, Findings, as_json, gathered, libraries_of
 from cli.why_text import commands_of, text_width, written
 from common.failures import OK, USAGE
-from common.shell_words import command, quoted
+from common.shell_words import command, quote_word
 from limiter.operations import CONSUME, PRODUCE
 from limiter.protocols import DEFAULT_EXCHANGE, PROTOCOL_NAMES
 from limiter.rules.level_keys import LEVEL_WORDS
@@ -42,7 +42,7 @@ def topic_words(key: tuple[str, ...]) -> tuple[str, ...]:
     forms = " or ".join(names.key_words for names in PROTOCOL_NAMES.values())
     raise CommandError(
         USAGE, f"{word}: no such protocol; a topic is {forms}",
-        [f"to see those that are used, as they are typed: sluice topics -q {quoted(rest[-1] if rest else word)}"],
+        [f"to see those that are used, as they are typed: sluice topics -q {quote_word(rest[-1] if rest else word)}"],
     )  # fmt: skip
 
 
@@ -60,7 +60,7 @@ def queue_note(key: tuple[str, ...], findings: Findings, client: AdminClient) ->
         yield f"  {set_one}"
     bound = "What other exchanges bring into this queue is limited by their own keys. The broker knows which these are:"
     yield from fold(bound.split(" "), width)
-    yield f"  rabbitmqctl list_bindings -p {quoted(vhost)} source_name routing_key destination_name | grep -wF -e {quoted(queue)}"
+    yield f"  rabbitmqctl list_bindings -p {quote_word(vhost)} source_name routing_key destination_name | grep -wF -e {quote_word(queue)}"
     others = other_keys(client, vhost)
     if others:
         yield from fold(f"Seen lately of the other exchanges of {vhost}, the most refused first:".split(" "), width)

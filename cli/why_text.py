@@ -15,7 +15,7 @@ from cli.names import words_of_path
 from cli.tables import cell_width, fold
 from cli.why_facts import PATTERN, RAISE, AbsentSender, Findings, Limited, LimitedClient, situations, to_do
 from common import figures
-from common.shell_words import command, quoted
+from common.shell_words import command, quote_word
 from limiter.operations import CONSUME, OPERATION_RECORDS, PRODUCE, Operation
 from limiter.rules.actions import ACTION_RECORDS, PATIENT
 from limiter.rules.rule_set import UNRULED
@@ -307,7 +307,7 @@ def commands_of(findings: Findings) -> list[str]:
             words, operation = consumed_words(findings, level)
             found.append(command("limits set", words, f"{operation}{options} --for {LIFETIME} --reason '...'"))
         elif level.get("rule") != UNRULED.name:
-            found.append(f"sluice rules set {quoted(str(level.get('rule')))} {options} --for {LIFETIME} --reason '...'")
+            found.append(f"sluice rules set {quote_word(str(level.get('rule')))} {options} --for {LIFETIME} --reason '...'")
     contained = containment(findings)
     if contained is not None:
         found.append(contained[1])
@@ -319,7 +319,7 @@ def enforcing_command(findings: Findings, level: JSONObject) -> str:
     shown = level.get("limit") or {}
     options = [f"--{name} {shown[name]}" for name in ("messages", "bytes", "concurrent") if shown.get(name)]
     if level.get("origin") != "override":  # the rule's own limit stays; a topic's quota is none of it
-        return f"sluice rules set {quoted(str(level.get('rule')))} --mode enforce --reason '...'"
+        return f"sluice rules set {quote_word(str(level.get('rule')))} --mode enforce --reason '...'"
     if level.get("per") != "topic":
         return level_command("limits set", level, f"{' '.join(options)} --reason '...'")
     key, operation = consumed_words(findings, level) if is_held(level) else (key_words(findings, level), "")

@@ -25,7 +25,7 @@ _URLS: Final = (  # in each the last group is what may be secret
 )
 
 
-def masked(text: str) -> str:
+def mask_secrets(text: str) -> str:
     """`text` with everything that looks like a secret replaced by stars of the same length, so that columns stay true.
 
     Of a URL scheme, host and port are left: its user, path and query may let somebody in.

@@ -55,7 +55,7 @@ class RecentEvents(logging.Handler):
         left_out = 0 if kind in EPISODES else self._limiter.admit(int(record.created), kind)
         if left_out < 0:
             return
-        fields = {name: bounded(value) for name, value in getattr(record, "fields", {}).items() if value is not None}
+        fields = {name: bound(value) for name, value in getattr(record, "fields", {}).items() if value is not None}
         if left_out:
             fields["suppressed"] = left_out
         if record.exc_info and record.exc_info[0] is not None:
@@ -97,14 +97,14 @@ class RecentEvents(logging.Handler):
         return f"<RecentEvents {len(self._kept)} kept, the last is {self.last}>"
 
 
-def bounded(value: object) -> object:
+def bound(value: object) -> object:
     """A field as JSON can have it, of bounded size."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, dict):
-        return {str(key): bounded(inner) for key, inner in list(value.items())[:MAX_LIST]}
+        return {str(key): bound(inner) for key, inner in list(value.items())[:MAX_LIST]}
     if isinstance(value, list | tuple):
-        shown = [bounded(item) for item in value[:MAX_LIST]]
+        shown = [bound(item) for item in value[:MAX_LIST]]
         return shown if len(value) <= MAX_LIST else [*shown, f"and {len(value) - MAX_LIST} more"]
     text = str(value).encode(errors="replace").decode()  # a broker's words may have half of a surrogate pair, which no JSON has
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}..."

@@ -13,7 +13,7 @@ _SPECIAL: Final = re.compile(r"""[\s"'\\$`!*?\[\](){}<>|&;#~]|^$""")  # what a s
 _IN_DOUBLE_QUOTES: Final = re.compile(r"""["\\$`!]""")  # what it does not take as it is between double quotes either
 
 
-def quoted(word: str) -> str:
+def quote_word(word: str) -> str:
     """A word as a shell takes it; letters of other alphabets need no quotes. One with an apostrophe is in double quotes, where these do.
 
     Characters that would do something where they are shown are escapes, as bash and zsh read them: what is shown can then be cleaned of
@@ -33,14 +33,14 @@ def _escape(found: re.Match[str]) -> str:
     return f"\\x{code & 0xFF:02x}" if byte else f"\\u{code:04x}"
 
 
-def joined(words: Iterable[str]) -> str:
+def join_words(words: Iterable[str]) -> str:
     """Words as one types them, each quoted where a shell wants it."""
-    return " ".join(map(quoted, words))
+    return " ".join(map(quote_word, words))
 
 
 def command(verb: str, key: Iterable[str], options: str = "") -> str:
     """`sluice VERB KEY OPTIONS`; where a word of the key would be taken for an option, these come first."""
     words = [*key]
     dashed = any(word.startswith("-") for word in words)
-    parts = [options, "--", joined(words)] if dashed else [joined(words), options]
+    parts = [options, "--", join_words(words)] if dashed else [join_words(words), options]
     return " ".join([f"sluice {verb}", *filter(None, parts)])

@@ -9,6 +9,6 @@ from typing import Final
 UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     r"""`text` with each of them as JSON escapes it: `\u202e`."""
     return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from config.document import Node, Scalar, kind_of
 from config.kinds import JSON, Invalid, Reading, ScalarKind
-from config.problems import quoted
+from config.problems import quote_text
 from limiter.rules.patterns import Addresses
 
 MAX_HOST_CHARS: Final = 253  # characters; a host name; RFC 1035, 2.3.4
@@ -47,24 +47,24 @@ class HostPort(ScalarKind[Address]):
     def parse(self, scalar: Scalar, path: str, reading: Reading) -> Address:
         text = scalar.text
         if re.fullmatch("[0-9]{1,5}", text):
-            raise Invalid(f"{quoted(text)} is a port without a host", f"did you mean 127.0.0.1:{text}?")
+            raise Invalid(f"{quote_text(text)} is a port without a host", f"did you mean 127.0.0.1:{text}?")
         host, colon, port = text.rpartition(":")
         if not colon or not re.fullmatch("[0-9]{1,5}", port):
-            raise Invalid(f"{quoted(text)} has no port", f"write it like {self.example}")
+            raise Invalid(f"{quote_text(text)} has no port", f"write it like {self.example}")
         if not host or host == "*":
             raise Invalid(
-                f"{quoted(text)} names no host", f"did you mean 0.0.0.0:{port}?" if self.bind else f"write it like {self.example}"
+                f"{quote_text(text)} names no host", f"did you mean 0.0.0.0:{port}?" if self.bind else f"write it like {self.example}"
             )
         if "://" in text or "/" in text:
-            raise Invalid(f"{quoted(text)} is not host:port", f"write it like {self.example}")
+            raise Invalid(f"{quote_text(text)} is not host:port", f"write it like {self.example}")
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
             if not is_ipv6(host):
-                raise Invalid(f"{quoted(host)} is not an IPv6 address", f"write it like {self.example}")
+                raise Invalid(f"{quote_text(host)} is not an IPv6 address", f"write it like {self.example}")
         elif ":" in host:
-            raise Invalid(f"{quoted(text)} is not host:port", f'an IPv6 address stands in brackets: "[{host}]:{port}"')
+            raise Invalid(f"{quote_text(text)} is not host:port", f'an IPv6 address stands in brackets: "[{host}]:{port}"')
         elif fault := host_fault(host):
-            raise Invalid(f"{quoted(host)} {fault}", f"write it like {self.example}")
+            raise Invalid(f"{quote_text(host)} {fault}", f"write it like {self.example}")
         if int(port) > 65535:
             raise Invalid(f"{port} is not a port", "ports go up to 65535")
         if int(port) == 0 and not self.bind:
@@ -92,11 +92,11 @@ class HostName(ScalarKind[str]):
         text = scalar.text
         if ":" in text:
             if "%" in text or not is_ipv6(text):
-                raise Invalid(f"{quoted(text)} is not an IPv6 address", f"write it like {self.example}, without a port")
+                raise Invalid(f"{quote_text(text)} is not an IPv6 address", f"write it like {self.example}, without a port")
         elif fault := host_fault(text):
-            raise Invalid(f"{quoted(text)} {fault}", f"write it like {self.example}")
+            raise Invalid(f"{quote_text(text)} {fault}", f"write it like {self.example}")
         elif text.endswith("."):
-            raise Invalid(f"{quoted(text)} ends with a dot", f"no certificate has it: write {text.removesuffix('.')}")
+            raise Invalid(f"{quote_text(text)} ends with a dot", f"no certificate has it: write {text.removesuffix('.')}")
         return text
 
     def show(self, value: str) -> JSON:

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Final
 
 from config.kinds import JSON
-from config.reloading import merged
+from config.reloading import merge
 from config.rules import RULES
 from config.settings import ROOT, Settings
 from config.urls import shown_url
@@ -32,7 +32,7 @@ def diff(old: Settings, new: Settings) -> dict[str, list[str]]:
             in_force.extend(_changed_rule(before[name], after[name]))
     if [name for name in before if name in after] != [name for name in after if name in before]:
         in_force.append("rules: order changed")
-    now = merged(old, new)
+    now = merge(old, new)
     was, holds, will_be = (replace(each, rules=()).describe() for each in (old, now, new))
     keys = [key for key in ROOT.settings if key not in {"rules", "rules_file"}]
     in_force += [line for key in keys for line in _changes(was.get(key), holds.get(key), key)]

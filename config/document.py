@@ -17,7 +17,7 @@ from typing import Final
 
 import yaml
 
-from config.problems import LINE_END, NOWHERE, Problems, SourceLocation, quoted
+from config.problems import LINE_END, NOWHERE, Problems, SourceLocation, quote_text
 from config.surrogate_escapes import LoneSurrogateError, SurrogateEscapes
 
 MAX_BYTES: Final = 4 << 20  # bytes; one file; about 30,000 rules, read in about a second
@@ -51,7 +51,7 @@ class Scalar:
         return {"false": "off", "true": "on"}.get(self.text, self.text) if self.plain else self.text
 
     def __repr__(self) -> str:
-        return f"<Scalar {quoted(self.text)} at {self.location}>"
+        return f"<Scalar {quote_text(self.text)} at {self.location}>"
 
 
 class Mapping:
@@ -108,7 +108,7 @@ def kind_of(node: Node) -> str:
         return "a mapping"
     if isinstance(node, Sequence):
         return "a list"
-    return "nothing" if node.null else quoted(node.text)
+    return "nothing" if node.null else quote_text(node.text)
 
 
 def read(path: Path, name: str, problems: Problems, takes: Takes | None = None) -> Node | None:
@@ -214,18 +214,18 @@ class _Composer:
         if isinstance(event, yaml.NodeEvent):
             location = self._location(event)
             if isinstance(event, yaml.AliasEvent):
-                self._add(location, f"alias {quoted('*' + str(event.anchor))}", "aliases are not supported: write the value out")
+                self._add(location, f"alias {quote_text('*' + str(event.anchor))}", "aliases are not supported: write the value out")
                 self.problems.silence(location)
                 self._fit(Scalar("", location))
                 return True
             if event.anchor is not None:
                 self._add(
                     location,
-                    f"anchor {quoted('&' + str(event.anchor))}",
+                    f"anchor {quote_text('&' + str(event.anchor))}",
                     "anchors are not supported: write the value out where it is needed",
                 )
             if getattr(event, "tag", None) not in {None, "!"}:
-                self._add(location, f"tag {quoted(str(getattr(event, 'tag', '')))}", "tags are not supported: remove it")
+                self._add(location, f"tag {quote_text(str(getattr(event, 'tag', '')))}", "tags are not supported: remove it")
             if isinstance(event, yaml.ScalarEvent):
                 self._fit(self._scalar(event, location))
                 return True
@@ -278,7 +278,7 @@ class _Composer:
             self.pending[-1] = None
             if key[0] in container.entries:
                 first = container.key_at(key[0])
-                self._add(key[1], f"duplicate key {quoted(key[0])}", f"remove one of the two; the first is in line {first.line}")
+                self._add(key[1], f"duplicate key {quote_text(key[0])}", f"remove one of the two; the first is in line {first.line}")
             else:
                 container.put(key[0], key[1], node)
                 if len(self.open) == 1:

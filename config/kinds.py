@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from config.document import Node, Scalar, kind_of
 from config.origins import SettingOrigins
-from config.problems import NOWHERE, Problems, SourceLocation, listed, quoted, suggestion
+from config.problems import NOWHERE, Problems, SourceLocation, join_choices, quote_text, suggestion
 
 T = TypeVar("T")
 JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
@@ -105,7 +105,7 @@ class Text(ScalarKind[str]):
 
     def parse(self, scalar: Scalar, path: str, reading: Reading) -> str:
         if self.pattern and re.fullmatch(self.pattern, scalar.text) is None:
-            raise Invalid(f"{quoted(scalar.text)} is not {self.allowed}", f"write it like {self.example}")
+            raise Invalid(f"{quote_text(scalar.text)} is not {self.allowed}", f"write it like {self.example}")
         return scalar.text
 
     def show(self, value: str) -> JSON:
@@ -144,7 +144,7 @@ class PathName(ScalarKind[Path]):
             return reading.directory(scalar.location) / Path(scalar.text).expanduser()
         except RuntimeError:  # raised by pathlib where the user has no home
             user = scalar.text.partition("/")[0]
-            raise Invalid(f"{quoted(user)} is nobody's home directory", "write the path out") from None
+            raise Invalid(f"{quote_text(user)} is nobody's home directory", "write the path out") from None
 
     def show(self, value: Path) -> JSON:
         return str(value)
@@ -166,11 +166,11 @@ class Whole(ScalarKind[int]):
 
     def parse(self, scalar: Scalar, path: str, reading: Reading) -> int:
         if not scalar.plain:
-            raise Invalid(f"expected a whole number, got the text {quoted(scalar.text)}", "write it without quotes")
+            raise Invalid(f"expected a whole number, got the text {quote_text(scalar.text)}", "write it without quotes")
         if re.fullmatch(r"-?(?:0|[1-9][0-9]{0,18})", scalar.text) is None:
             plain = re.fullmatch(r"0*([0-9][0-9_,]{0,18})", scalar.text)
             meant = plain[1].replace("_", "").replace(",", "") if plain else self.example
-            raise Invalid(f"expected a whole number, got {quoted(scalar.text)}", f"write it like {meant}")
+            raise Invalid(f"expected a whole number, got {quote_text(scalar.text)}", f"write it like {meant}")
         number = int(scalar.text)
         if number < self.minimum:
             raise Invalid(f"{number} is too small", f"the least is {self.minimum}")
@@ -203,10 +203,10 @@ class Choice(ScalarKind[str]):
         if scalar.word in self.options:
             return self.options[self.options.index(scalar.word)]  # one text for all
         if scalar.text in self.not_yet:
-            raise Invalid(f"{scalar.text}: not supported yet", f"use {listed(self.options)}")
+            raise Invalid(f"{scalar.text}: not supported yet", f"use {join_choices(self.options)}")
         meant = suggestion(scalar.text, self.options)
-        hint = f"did you mean {meant}?" if meant and len(self.options) > 1 else f"use {listed(self.options)}"
-        raise Invalid(f"{quoted(scalar.text)} is not one of {', '.join(self.options)}", hint)
+        hint = f"did you mean {meant}?" if meant and len(self.options) > 1 else f"use {join_choices(self.options)}"
+        raise Invalid(f"{quote_text(scalar.text)} is not one of {', '.join(self.options)}", hint)
 
     def show(self, value: str) -> JSON:
         return value
@@ -224,7 +224,7 @@ class YesNo(ScalarKind[bool]):
 
     def parse(self, scalar: Scalar, path: str, reading: Reading) -> bool:
         if not scalar.plain or scalar.text not in ("true", "false"):
-            raise Invalid(f"expected true or false, got {quoted(scalar.text)}", "write true or false, without quotes")
+            raise Invalid(f"expected true or false, got {quote_text(scalar.text)}", "write true or false, without quotes")
         return scalar.text == "true"
 
     def show(self, value: bool) -> JSON:  # noqa: FBT001  -- the interface's

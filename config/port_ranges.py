@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from config.document import Scalar
 from config.kinds import JSON, Invalid, Reading, ScalarKind
-from config.problems import quoted
+from config.problems import quote_text
 
 PATTERN: Final = r"([0-9]{1,5})\s*-\s*([0-9]{1,5})"
 VIP: Final = 2  # a RocketMQ client that uses the "VIP channel" dials this much below the port it was told
@@ -53,12 +53,12 @@ class Ports(ScalarKind[PortRange]):
     def parse(self, scalar: Scalar, path: str, reading: Reading) -> PortRange:
         found = re.fullmatch(PATTERN, scalar.text)
         if found is None:
-            raise Invalid(f"{quoted(scalar.text)} is not a range of ports", f"write it like {self.example}")
+            raise Invalid(f"{quote_text(scalar.text)} is not a range of ports", f"write it like {self.example}")
         first, last = int(found[1]), int(found[2])
         if not 1 <= first <= 65535 or not 1 <= last <= 65535:
-            raise Invalid(f"{quoted(scalar.text)} is not a range of ports", "ports go from 1 to 65535")
+            raise Invalid(f"{quote_text(scalar.text)} is not a range of ports", "ports go from 1 to 65535")
         if last < first:
-            raise Invalid(f"{quoted(scalar.text)} ends before it begins", f"did you mean {last}-{first}?")
+            raise Invalid(f"{quote_text(scalar.text)} ends before it begins", f"did you mean {last}-{first}?")
         return PortRange(first, last)
 
     def show(self, value: PortRange) -> JSON:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from common.masking import masked
+from common.masking import mask_secrets
 from common.records import dataclass
 
 MAX_QUOTE_CHARS: Final = 60  # characters; a quoted value; what still reads well (guess)
@@ -20,9 +20,9 @@ LINE_END: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # what YAML 1.1 cou
 MAX_LINE_CHARS: Final = 120  # characters; the part of a source line around the column; what fits a terminal (guess)
 
 
-def quoted(text: str) -> str:
+def quote_text(text: str) -> str:
     """`text` in double quotes, on one line, control characters escaped, cut to a readable length, secrets masked."""
-    text = masked(text)
+    text = mask_secrets(text)
     if len(text) > MAX_QUOTE_CHARS:
         text = text[: MAX_QUOTE_CHARS - 1] + "…"
     escaped = json.dumps(text, ensure_ascii=False)
@@ -35,7 +35,7 @@ def suggestion(word: str, known: Iterable[str]) -> str | None:
     return close[0] if close else None
 
 
-def listed(words: Iterable[str]) -> str:
+def join_choices(words: Iterable[str]) -> str:
     """`a`, `a or b`, `a, b or c`."""
     *most, last = words
     return f"{', '.join(most)} or {last}" if most else last
@@ -81,7 +81,7 @@ class ConfigProblem:
         if not self.source:
             return self.headline
         start = max(0, self.column - 1 - MAX_LINE_CHARS // 2) if len(self.source) > MAX_LINE_CHARS else 0
-        shown = "".join(char if char.isprintable() else "·" for char in masked(self.source)[start : start + MAX_LINE_CHARS])
+        shown = "".join(char if char.isprintable() else "·" for char in mask_secrets(self.source)[start : start + MAX_LINE_CHARS])
         number = f"{self.line:5} | "
         return f"{self.headline}\n{number}{shown}\n{' ' * (len(number) - 2)}| {' ' * (self.column - 1 - start)}^"
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from config.document import Scalar
 from config.kinds import JSON, Invalid, Reading, ScalarKind
-from config.problems import quoted
+from config.problems import quote_text
 from limiter.bypass import BypassBound
 from limiter.limits import Rate
 from limiter.units import (
@@ -150,7 +150,7 @@ class Percent(ScalarKind[int]):
         if found is None:
             bare = re.fullmatch(r"[0-9.]+", scalar.text)
             remedy = f"did you mean {scalar.text}%?" if bare else f"write it like {self.example}"
-            raise Invalid(f"expected {self.wanted}, got {quoted(scalar.text)}", remedy)
+            raise Invalid(f"expected {self.wanted}, got {quote_text(scalar.text)}", remedy)
         part = int(found[1]) * 10 + int(found[2] or 0)
         if part < self.least:
             raise Invalid(f"{scalar.text} is too little", f"the least is {self.show(self.least)}")
@@ -215,7 +215,7 @@ class Weight(ScalarKind[float]):
 
     def parse(self, scalar: Scalar, path: str, reading: Reading) -> float:
         if not scalar.plain or re.fullmatch(r"(?:0|[1-9][0-9]{0,5})(?:\.[0-9]{1,3})?", scalar.text) is None:
-            raise Invalid(f"expected a number above 0, got {quoted(scalar.text)}", "write it like 3, or 0.5")
+            raise Invalid(f"expected a number above 0, got {quote_text(scalar.text)}", "write it like 3, or 0.5")
         weight = float(scalar.text)
         if weight == 0:
             raise Invalid("0 would get nothing at all", "write 0.1 for a tenth of what others get, or give the rule a limit of 0/s")

@@ -7,7 +7,7 @@ from typing import Final
 
 from config.document import Scalar
 from config.kinds import JSON, Invalid, Reading
-from config.problems import quoted
+from config.problems import quote_text
 from config.urls import UrlKind
 
 SCHEMES: Final = ("redis", "rediss", "unix")
@@ -36,7 +36,7 @@ class RedisUrl(UrlKind):
             return text
         self.check_host(url)
         if re.fullmatch("/?|/[0-9]{1,5}", url.path) is None:
-            raise Invalid(f"{quoted(url.path)} is not a database", "Redis' databases are numbers: /0")
+            raise Invalid(f"{quote_text(url.path)} is not a database", "Redis' databases are numbers: /0")
         return text
 
     def schema(self) -> dict[str, JSON]:

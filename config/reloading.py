@@ -100,7 +100,7 @@ NEEDS_RESTART: Final[Mapping[str, str]] = {  # path -> why
 }
 
 
-def merged(old: Settings, new: Settings) -> Settings:
+def merge(old: Settings, new: Settings) -> Settings:
     """The settings `old` with what a reload takes from `new`, and where that is written."""
     origins = old.origins.copy()
     found = _merge(ROOT, old, new, "", ("", ""), origins, new.origins)

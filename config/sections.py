@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, TypeVar, overload
 from common.records import dataclass
 from config.document import TAKEN, Mapping, Node, Scalar, Sequence, kind_of
 from config.kinds import JSON, OFF, Invalid, Kind, NotYets, OrOff, Reading, ScalarKind
-from config.problems import NOWHERE, SourceLocation, quoted, suggestion
+from config.problems import NOWHERE, SourceLocation, quote_text, suggestion
 
 T = TypeVar("T")
 
@@ -225,7 +225,7 @@ class OneOrMore(Kind[tuple[T, ...]]):
         if not isinstance(node, Sequence):
             if isinstance(node, Scalar) and len(parts := re.split(r"[\s,;]+", node.text.strip(" ,;"))) > 1:
                 remedy = f"write a list: {path.rpartition('.')[2]}: [{', '.join(parts)}]"
-                raise Invalid(f"{quoted(node.text)} is not {self.item.wanted} but several", remedy)
+                raise Invalid(f"{quote_text(node.text)} is not {self.item.wanted} but several", remedy)
             return (self.item.read(node, path, reading),)
         found = self.items.read(node, path, reading)
         for number, value in enumerate(found):

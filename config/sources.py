@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from config.document import Mapping, Node, Scalar, Sequence, parse
 from config.kinds import Kind
-from config.problems import Problems, SourceLocation, quoted, suggestion
+from config.problems import Problems, SourceLocation, quote_text, suggestion
 from config.sections import ListOf, OneOrMore, OrElse, Section, child_of, holds_more
 
 PREFIX: Final = "SLUICE_"
@@ -85,7 +85,7 @@ def _lay(root: Mapping, kind: Kind[Any], parts: list[str], text: str, location: 
             inner = child_of(kind, part)
             if index is None or inner is None or last:
                 names = [_name(item) or str(at) for at, item in enumerate(here.items)]
-                problems.add(location, path, f"there is no such item as {quoted(part)}", f"known: {', '.join(names) or 'none'}")
+                problems.add(location, path, f"there is no such item as {quote_text(part)}", f"known: {', '.join(names) or 'none'}")
                 return
             here = here.items[index]
         else:

@@ -7,7 +7,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from config.addresses import host_fault, is_ipv6
 from config.kinds import JSON, Invalid, ScalarKind
-from config.problems import quoted
+from config.problems import quote_text
 
 HIDDEN: Final = "…"  # stands for what may be secret in a URL that is shown; no URL holds it
 
@@ -45,7 +45,7 @@ class UrlKind(ScalarKind[str]):
             url = urlsplit(text)
             _ = url.port
         except ValueError:
-            raise Invalid(f"{quoted(text)} is not a URL", self.write) from None
+            raise Invalid(f"{quote_text(text)} is not a URL", self.write) from None
         return url
 
     def check_host(self, url: SplitResult) -> None:
@@ -53,7 +53,7 @@ class UrlKind(ScalarKind[str]):
         host = url.hostname or ""
         fault = "" if is_ipv6(host) else host_fault(host) if host else "is no host"
         if fault:
-            raise Invalid(f"{quoted(host)} {fault}", self.write)
+            raise Invalid(f"{quote_text(host)} {fault}", self.write)
         if url.port == 0:
             raise Invalid("port 0 cannot be connected to", self.write)
 

@@ -13,7 +13,7 @@ MIB: Final = 1 << 20
 LEAST: Final = {"limit": 64 * MIB}  # bytes; what a setting of `memory` takes at least, if not 1 MiB
 
 
-def described(settings: Settings) -> str:
+def describe(settings: Settings) -> str:
     """All that a worker needs of `settings`. The rules go separately (`workers.rules`)."""
     shown = settings.describe()
     for name in ("rules", "rules_file", "webhooks"):  # the parent alone posts to webhooks
@@ -43,7 +43,7 @@ def described(settings: Settings) -> str:
 
 
 def settings_of(text: str) -> Settings:
-    """The inverse of `described`. Raises ConfigError. Files that it names are not looked at: the parent has done so, and they may hang."""
+    """The inverse of `describe`. Raises ConfigError. Files that it names are not looked at: the parent has done so, and they may hang."""
     descriptor = os.memfd_create("settings")
     with os.fdopen(descriptor, "wb", closefd=True) as file:
         file.write(text.encode())

@@ -33,7 +33,7 @@ from common.views.status import LimitsInUseView, StatusView
 from common.views.view import merge_all
 from config.effective import values_with_origins
 from control_plane.admin_server import AdminServer
-from control_plane.file_watch import look, reload_on_change, watched
+from control_plane.file_watch import list_watched, look, reload_on_change
 from control_plane.handover import Handover
 from control_plane.hourly_raises import HourlyRaises, Sources
 from control_plane.log_keeping import LogKeeping
@@ -92,7 +92,7 @@ class Governed(Reloadable, Protocol):
         """`TopicIndex.find`, of all its processes."""
 
 
-def said_by(plane: DataPlane, text: str) -> str:
+def name_plane(plane: DataPlane, text: str) -> str:
     return f"worker {plane.worker}: {text}" if plane.worker else text
 
 
@@ -130,7 +130,9 @@ class ControlPlane:
         self.series = SeriesStore(settings.admin.series_topics, messages_limit)
         self._begun = False
         self.up = trio.Event()  # systemd is told READY=1 before anybody who waits for it goes on
-        self._files_read = look(watched(settings)) if settings.gateway.reload_on_change else {}  # before those of TLS and tokens are read
+        self._files_read = (
+            look(list_watched(settings)) if settings.gateway.reload_on_change else {}
+        )  # before those of TLS and tokens are read
 
     def _govern(self, governed: Governed, planes: Mapping[int, DataPlane]) -> None:
         """What needs the governed gateway: that of this process, or the parent of several. `planes`: by the place of their process."""
@@ -217,12 +219,12 @@ class ControlPlane:
         for plane in self.serving():
             state = plane.view("status")
             because = ["has not reported its state yet"] if state is None else state.not_ready_because
-            reasons += [said_by(plane, reason) for reason in because]
+            reasons += [name_plane(plane, reason) for reason in because]
         return reasons
 
     def warnings(self) -> list[str]:
         states = [(plane, plane.view("status")) for plane in self.serving()]
-        found = [said_by(plane, text) for plane, state in states if state is not None for text in state.warnings]
+        found = [name_plane(plane, text) for plane, state in states if state is not None for text in state.warnings]
         return [*found, *self.log_keeping.warnings(), *self.webhooks.warnings()]
 
     def status(self) -> StatusView:
@@ -306,11 +308,11 @@ class ControlPlane:
         return sorted(found, key=lambda item: order[item.key()])
 
     async def snapshot(self) -> SnapshotView:
-        moving = live_snapshot.joined([await result_cooperatively(source.moving()) for source in self.topic_sources()])
+        moving = live_snapshot.join([await result_cooperatively(source.moving()) for source in self.topic_sources()])
         topics = await self.topics(live_snapshot.worst(moving))
         await trio.lowlevel.checkpoint()
         overhead = self.recent_overhead.look(self.view("overhead"), time.monotonic())
-        return live_snapshot.assembled(self.status(), moving, topics, self.listeners(), self.over(), overhead)
+        return live_snapshot.assemble(self.status(), moving, topics, self.listeners(), self.over(), overhead)
 
     def unseen(self) -> list[int]:
         """The workers that are not in the last second of the series."""

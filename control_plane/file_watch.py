@@ -36,7 +36,7 @@ UNWATCHED: Final = frozenset({"command_line", "environ", "flags", "origins", "so
 Look: TypeAlias = dict[Path, tuple[int, int, int, int] | None]  # device, inode, bytes, ns of the last writing; None: no file is there
 
 
-def watched(settings: Settings) -> tuple[Path, ...]:
+def list_watched(settings: Settings) -> tuple[Path, ...]:
     """All files that the configuration names, itself included. Folders and sockets among them are no files to `look`."""
     return tuple(dict.fromkeys(_paths(settings)))
 
@@ -122,7 +122,7 @@ async def reload_on_change(settings: Callable[[], Settings], reload: Callable[[]
     while True:
         with loop:
             now = settings()
-            wanted = watched(now) if now.gateway.reload_on_change else ()
+            wanted = list_watched(now) if now.gateway.reload_on_change else ()
             found = await looks.at(wanted) if wanted else {}
             changed = [] if found is None else changes.seen(found)
             if changed:

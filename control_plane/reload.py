@@ -31,7 +31,7 @@ from config.tls_files import ending
 from gateway import systemd
 from gateway.lifecycle.apply_settings import apply_log
 from gateway.lifecycle.signals import send_kept_hangup
-from gateway.listeners.factory import Protection, apply_tls, changed_tls, log_ending_certificates, read_tls, with_derived
+from gateway.listeners.factory import Protection, apply_tls, find_changed_tls, log_ending_certificates, read_tls, with_derived
 from limiter.rules.rule_set import RuleSet
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Reloads:
                     self.failed(error)
                 raise
             if dry_run:
-                in_force = found.difference["in_force"] + changed_tls(target.listening, protection)
+                in_force = found.difference["in_force"] + find_changed_tls(target.listening, protection)
                 return {**found.difference, "in_force": in_force, "dry_run": True}
             self._put_in_force(found, protection, target)
             for commit in commits:
@@ -189,7 +189,7 @@ def read(current: Settings, store: FileRules) -> NewConfiguration:
         settings = reload(current)
     except ConfigError as error:
         raise ReloadFailedError([str(fault) for fault in error.errors]) from error
-    merged = reloading.merged(current, settings)
+    merged = reloading.merge(current, settings)
     try:
         protection = read_tls(merged.listeners)  # not of the new settings as they are: what needs a restart is not in force
     except TlsFileError as error:

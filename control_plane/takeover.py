@@ -205,7 +205,7 @@ class Asker:
             if len(self._held) > MAX_LINE:
                 raise ValueError("it says more than it should")
         line, _, self._held = self._held.partition(b"\n")
-        return _parsed(line)
+        return _parse(line)
 
     def tell(self, content: dict[str, object]) -> None:
         """Without waiting: one that does not read a line at once does without."""
@@ -398,7 +398,7 @@ def _line(content: dict[str, object]) -> bytes:
     return json.dumps(content).encode() + b"\n"
 
 
-def _parsed(line: bytes) -> dict[str, Any]:
+def _parse(line: bytes) -> dict[str, Any]:
     """Raises ValueError."""
     try:
         content = json.loads(line)
@@ -423,7 +423,7 @@ def _receive(sock: socket.socket, within: float) -> tuple[dict[str, Any], list[i
                 raise ValueError("it ended before it had answered" if not data else "its answer has no end")
             if time.monotonic() > ends_at:
                 raise TimeoutError
-        return _parsed(line), found
+        return _parse(line), found
     except (OSError, ValueError):
         for descriptor in found:
             os.close(descriptor)

@@ -115,10 +115,10 @@ def dump(snapshot: Snapshot) -> bytes:
 
     Raises SnapshotError where a value is not representable (NaN in the evidence, a negative rate).
     """
-    return b"".join(dumped(dataclasses.replace(snapshot, quotas=()), snapshot.quotas))
+    return b"".join(dump_pieces(dataclasses.replace(snapshot, quotas=()), snapshot.quotas))
 
 
-def dumped(frame: Snapshot, quotas: Iterable[Quota]) -> Iterator[bytes]:
+def dump_pieces(frame: Snapshot, quotas: Iterable[Quota]) -> Iterator[bytes]:
     """The same in parts: the snapshot without quotas up to where they begin, each quota, and the end. `quotas` are in order; they need not
     be all there at a time. Raises SnapshotError as `dump`."""
     document = frame.to_json()

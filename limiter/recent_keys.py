@@ -35,7 +35,7 @@ class RecentKeys:
 
     def find(self, data: bytes, start: i64, end: i64) -> Key | None:
         """The key of the name `data[start:end]`, or None where it was not noted lately."""
-        place: i64 = hashed(data, start, end) & self._mask
+        place: i64 = hash_octets(data, start, end) & self._mask
         name = self._names[place]
         size: i64 = end - start
         if len(name) != size:
@@ -53,18 +53,18 @@ class RecentKeys:
 
     def note(self, name: bytes, key: Key) -> None:
         """`key` is what the name has; the next `find` knows it."""
-        place: i64 = hashed(name, 0, len(name)) & self._mask
+        place: i64 = hash_octets(name, 0, len(name)) & self._mask
         if self._keys[place] is not None:
             self._displaced += 1
             if 4 * self._displaced > self._mask and self._mask < MAX_PLACES - 1:
                 self._grow()
-                place = hashed(name, 0, len(name)) & self._mask
+                place = hash_octets(name, 0, len(name)) & self._mask
         self._names[place] = name
         self._keys[place] = key
 
     def forget(self, name: bytes) -> None:
         """The key of `name` shall live no longer for having been used lately."""
-        place: i64 = hashed(name, 0, len(name)) & self._mask
+        place: i64 = hash_octets(name, 0, len(name)) & self._mask
         if self._names[place] == name:
             self._names[place] = b""
             self._keys[place] = None
@@ -82,7 +82,7 @@ class RecentKeys:
         self._keys = [None] * (self._mask + 1)
         for name, key in zip(names, keys, strict=True):
             if key is not None:
-                place: i64 = hashed(name, 0, len(name)) & self._mask
+                place: i64 = hash_octets(name, 0, len(name)) & self._mask
                 self._names[place] = name
                 self._keys[place] = key
 
@@ -100,7 +100,7 @@ def recent_of_group(key: Key) -> RecentKeys | None:
     return found
 
 
-def hashed(data: bytes, start: i64, end: i64) -> i64:
+def hash_octets(data: bytes, start: i64, end: i64) -> i64:
     """32 bits of which the last depend on all octets."""
     found: i64 = end - start
     at: i64 = start

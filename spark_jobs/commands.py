@@ -13,7 +13,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from limiter.quota_snapshot import Snapshot, SnapshotError, dumped, load
+from limiter.quota_snapshot import Snapshot, SnapshotError, dump_pieces, load
 from spark_jobs.days import Day, yesterday
 from spark_jobs.errors import EarlyEndError, EnvironmentFaultError, InsufficientInputError, NeedsSparkError
 from spark_jobs.log.exclusions import Exclusion
@@ -188,7 +188,7 @@ def _night(spark: SparkSession | None, places: NightPlaces, asked: Computation, 
     )  # fmt: skip
     snapshot, quotas, day = compute_quotas(spark, job)
     buffer, parts = BytesIO(), 0
-    for part in dumped(snapshot, quotas):
+    for part in dump_pieces(snapshot, quotas):
         buffer.write(part)
         parts += 1
     data = buffer.getvalue()

@@ -20,16 +20,16 @@ from admin.http.slices import yield_to_loop
 from admin.http.spreadsheet import FORMAT, LIMITS
 from admin.pattern_refusal import instead_of_pattern
 from admin.store.state import StoredOverride, key_target
-from admin.views.limit_list import SORTS, described, find_entries, rates_of, sort_key
+from admin.views.limit_list import SORTS, describe, find_entries, rates_of, sort_key
 from admin.views.limit_views import (
     Explained,
     KeyLimit,
     Level,
     LimitInUse,
     LimitPage,
-    explained,
     level_of,
     remarks_on_limits,
+    shorten_explanation,
     usage_of,
 )
 from admin.views.views import Preview
@@ -195,7 +195,9 @@ async def explanation_of(rules: RuleSet, name: TopicName, asked: AskedSender, le
             levels = explain(rules, subject)
         else:
             levels = await run_in_thread(explain, rules, subject)
-        found += [explained(each, operation, None if each.effective is None else level(operation, each.effective)) for each in levels]
+        found += [
+            shorten_explanation(each, operation, None if each.effective is None else level(operation, each.effective)) for each in levels
+        ]
     return found
 
 
@@ -257,7 +259,7 @@ async def list_limits(context: Context) -> Answer:
     items: list[LimitInUse] = []
     for first in range(0, len(found), DESCRIBED_AT_ONCE):
         async with one_long_list():
-            items += await described(context, found[first : first + DESCRIBED_AT_ONCE])
+            items += await describe(context, found[first : first + DESCRIBED_AT_ONCE])
     return Answer(LimitPage(items, following, chosen.seen), etag=tag)
 
 

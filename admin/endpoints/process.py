@@ -129,7 +129,7 @@ async def metrics(context: Context) -> Answer:
         text, content_type = scrape_formats.openmetrics(text), scrape_formats.OPENMETRICS
     told = {"Vary": "Accept, Accept-Encoding"}
     if scrape_formats.wants_gzip(headers.get("accept-encoding", b"")):
-        return Answer(scrape_formats.compressed(text), content_type=content_type, headers={**told, "Content-Encoding": "gzip"})
+        return Answer(scrape_formats.compress(text), content_type=content_type, headers={**told, "Content-Encoding": "gzip"})
     return Answer(text, content_type=content_type, headers=told)
 
 

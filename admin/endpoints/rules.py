@@ -27,7 +27,7 @@ from admin.http.preconditions import etag, require_match
 from admin.http.problems import Fault, ProblemError, invalid, not_found
 from admin.http.routing import WRITE_PARAMETERS, Answer, Parameter, Route
 from admin.http.spreadsheet import FORMAT, RULES
-from admin.promotion import promoted
+from admin.promotion import promote_candidate
 from admin.store.state import Edit, StoredOverride, StoredRule, format_time, live_rule_target, rule_target
 from admin.views.limit_views import candidate_usage
 from admin.views.rule_views import RuleList, RuleView, rule_view
@@ -208,7 +208,7 @@ async def promote(context: Context) -> Answer:
         if rule is None or rule.candidate is None:
             remedy = f'name one in the configuration, or PUT /v1/rules/{name} with {{"candidate": {{"messages": "300/s"}}}}'
             raise ProblemError(409, "no-candidate", f"the rule {name!r} has no candidate to promote; {remedy}")
-        return [(rule_target(name), promoted(store.override(rule_target(name)), file_rule, rule, change_context))], None
+        return [(rule_target(name), promote_candidate(store.override(rule_target(name)), file_rule, rule, change_context))], None
 
     done = await context.change(edit, change_context.reason)
     return Answer(done) if isinstance(done, Preview) else await answer(context, name)

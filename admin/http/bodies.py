@@ -183,7 +183,7 @@ def _fields(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
     return {field.encode_name: field for field in msgspec.structs.fields(kind)}
 
 
-def unpacked(body: bytes, most: int) -> bytes:
+def unpack(body: bytes, most: int) -> bytes:
     """A body that was compressed by gzip. Raises ProblemError 400 where it is none, 413 where more than `most` bytes are in it."""
     unpack = zlib.decompressobj(GZIP)
     try:

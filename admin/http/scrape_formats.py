@@ -55,7 +55,7 @@ def openmetrics(pieces: Iterator[str]) -> Iterator[str]:
     yield "# EOF\n"
 
 
-def compressed(pieces: Iterator[str]) -> Iterator[bytes]:
+def compress(pieces: Iterator[str]) -> Iterator[bytes]:
     """The text, compressed by gzip piece by piece."""
     packer = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP)
     for piece in pieces:

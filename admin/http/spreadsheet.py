@@ -23,7 +23,7 @@ from admin.http.paging import MAX_ITEMS
 from admin.http.routing import Answer, Parameter
 from admin.http.scrape_formats import preferences
 from admin.http.side_thread import run_in_thread
-from common.unsafe_characters import escaped
+from common.unsafe_characters import escape
 from common.views import columns
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ async def _parts(context: Context, route: Route) -> list[bytes]:
     whole = "limit" not in query and "cursor" not in query
     if whole and any(parameter.name == "limit" for parameter in route.parameters):
         query["limit"] = str(MAX_ITEMS if route.template in READ_BY_PAGE else MOST_ROWS)
-    parts = [written([[title for title, _ in route.columns]])]
+    parts = [write_lines([[title for title, _ in route.columns]])]
     rows = 0
     while True:
         answer = await route.handler(replace(context, request=replace(context.request, query=dict(query))))
@@ -117,10 +117,10 @@ async def _parts(context: Context, route: Route) -> list[bytes]:
 
 def _lines(columns: Sequence[Column], items: Sequence[object]) -> bytes:
     """Items as lines, one after the other, so that the event loop's thread gets its turns."""
-    return written([read(item) for _, read in columns] for item in map(msgspec.to_builtins, items))
+    return write_lines([read(item) for _, read in columns] for item in map(msgspec.to_builtins, items))
 
 
-def written(rows: Iterable[Sequence[object]]) -> bytes:
+def write_lines(rows: Iterable[Sequence[object]]) -> bytes:
     """Lines as RFC 4180 has them."""
     import csv  # here, as it is rarely asked for
 
@@ -133,7 +133,7 @@ def cell(value: object) -> object:
     """A value as it stands in a cell: a text that would be a formula gets an apostrophe in front."""
     if value is None or isinstance(value, int | float):
         return str(value).lower() if isinstance(value, bool) else value
-    text = escaped(value if isinstance(value, str) else msgspec.json.encode(value).decode())
+    text = escape(value if isinstance(value, str) else msgspec.json.encode(value).decode())
     return f"'{text}" if text.startswith(FORMULA) else text
 
 

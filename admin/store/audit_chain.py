@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
-from admin.store.journal import BEGIN, ENTRY_AT, FILE, OLDER, REFUSALS, chained, parse
+from admin.store.journal import BEGIN, ENTRY_AT, FILE, OLDER, REFUSALS, chain_hash, parse
 from admin.store.state import StateError, decode_state
 
 MAX_LINE: Final = 64 << 20  # bytes; above the longest line, which publishes a snapshot of quotas
@@ -72,10 +72,10 @@ class _Chain:
                 self.unchained += 1
                 return ""
             return "the line is cut or altered: it cannot be read"
-        begins = given == chained(BEGIN, line[ENTRY_AT:-1])
+        begins = given == chain_hash(BEGIN, line[ENTRY_AT:-1])
         if self.hash is None:
             self.first, self.since, self.complete = entry.sequence, entry.at, begins
-        elif given != chained(self.hash, line[ENTRY_AT:-1]):
+        elif given != chain_hash(self.hash, line[ENTRY_AT:-1]):
             if begins:
                 return f"a new chain begins here, with sequence {entry.sequence} after {self.last}: the lines before were replaced"
             order = "after" if entry.sequence > self.last else "though it is not above"

@@ -118,7 +118,7 @@ class Journal:
                 given, entry = parse(line)
             except (ValueError, msgspec.MsgspecError) as error:
                 raise JournalError(path, start, str(error)) from error
-            if not (first and start == 0) and given != chained(self.hash, line[ENTRY_AT:-1]):
+            if not (first and start == 0) and given != chain_hash(self.hash, line[ENTRY_AT:-1]):
                 raise JournalError(path, start, "the line does not follow from the one before it")
             self.hash, self.sequence, self.last_at = given, entry.sequence, entry.at
             self._remember(entry, start)
@@ -144,7 +144,7 @@ class Journal:
         if self._size >= self._rotate_at:
             self._rotate()
         body = msgspec.json.encode(entry)
-        digest = chained(self.hash, body)
+        digest = chain_hash(self.hash, body)
         line = _HEAD + digest.encode() + _MIDDLE + body + b"}\n"
         try:
             append(self._files, self._path, line)
@@ -245,7 +245,7 @@ def last_lines(file: BinaryIO, at: int) -> Iterator[bytes]:
         yield rest
 
 
-def chained(before: str, entry: bytes) -> str:
+def chain_hash(before: str, entry: bytes) -> str:
     """The hash of a line whose entry's bytes are `entry`."""
     return hashlib.sha256(before.encode() + entry).hexdigest()
 

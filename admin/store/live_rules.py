@@ -43,7 +43,7 @@ class NoTexts:
         return {"name": rule.name}
 
 
-def merged(file_rules: tuple[Rule, ...], live: Mapping[str, Rule], stored: Mapping[str, StoredRule]) -> tuple[Rule, ...]:
+def merge_rules(file_rules: tuple[Rule, ...], live: Mapping[str, Rule], stored: Mapping[str, StoredRule]) -> tuple[Rule, ...]:
     """All rules in the order in which they are tried."""
     if not live:
         return file_rules

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from admin.store.changes import Plan
 from admin.store.level_targets import is_level_target, level_key_of, subjects_of
-from admin.store.live_rules import MAX_LIVE_RULES, RuleTexts, merged
+from admin.store.live_rules import MAX_LIVE_RULES, RuleTexts, merge_rules
 from admin.store.parsed_changes import ParsedChanges
 from admin.store.snapshots import Publication
 from admin.store.state import (
@@ -27,7 +27,7 @@ from admin.store.state import (
     live,
     rule_target,
 )
-from limiter.rules.live_change import fitting
+from limiter.rules.live_change import fit_to
 from limiter.rules.rule_checks import TRIED_BY
 from limiter.rules.rule_set import RuleError, RuleSet, unruled
 from limiter.rules.rule_text import RuleTextError
@@ -89,7 +89,7 @@ class RulesInForce:
         """`file_rules` and the rules added live, in the order in which they would be tried. On any thread."""
         now = self._wall_clock()
         live = {name: stored for name, stored in state.live_rules.items() if not has_expired(stored, now)}
-        return merged(file_rules, {name: self._rule_of(name, stored) for name, stored in live.items()}, live)
+        return merge_rules(file_rules, {name: self._rule_of(name, stored) for name, stored in live.items()}, live)
 
     def all_rules(self, state: State, like: RuleSet | None = None) -> tuple[Rule, ...]:
         """The rules of the file and those added live, in the order in which they are tried. The same object until one of them changes."""
@@ -98,7 +98,7 @@ class RulesInForce:
         rules, earlier, found = self._merged
         if rules is not self.file_rules or not same(earlier, live):
             read = {name: self._rule_of(name, stored) for name, stored in live}
-            found = merged(self.file_rules, read, dict(live))
+            found = merge_rules(self.file_rules, read, dict(live))
             if like is not None and found == like.file_rules:
                 found = like.file_rules  # which are compiled
             self._merged = (self.file_rules, live, found)
@@ -232,7 +232,7 @@ def _check_holds(rules: RuleSet, target: str) -> None:
         if effective.origin == "override" and effective.rule.algorithm not in TRIED_BY and effective.own_candidate:
             raise RuleError("candidate", f"is for limits that are rates, not for algorithm: {effective.rule.algorithm}; leave it out")
         change = rules.overrides.get(key_of(target))
-        if effective.origin == "override" and change is not None and fitting(change, effective.rule) != change:
+        if effective.origin == "override" and change is not None and fit_to(change, effective.rule) != change:
             change.over(effective.rule)  # raises RuleError for the part that does not fit
 
 
@@ -248,5 +248,5 @@ def _check_level_holds(rules: RuleSet, target: str) -> None:
             raise RuleError("messages", "no rule limits this yet; give a rate of messages or bytes too")
     change.over(unruled(key.per, key.operation))
     for rule in rules.rules:
-        if rule.name in found and fitting(change, rule) != change:
+        if rule.name in found and fit_to(change, rule) != change:
             change.over(rule)  # raises RuleError for the part that does not fit

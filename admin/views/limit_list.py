@@ -104,7 +104,7 @@ async def rates_of(context: Context, wanted: Collection[TopicPlace]) -> dict[Top
     return {item.key(): item for item in await context.gateway.topics(wanted)}
 
 
-async def described(context: Context, entries: list[LimitEntry]) -> list[LimitInUse]:
+async def describe(context: Context, entries: list[LimitEntry]) -> list[LimitInUse]:
     """The entries in full, in slices."""
     rates = await rates_of(context, {place for entry in entries if (place := entry.place()) is not None})
     found: list[LimitInUse] = []

@@ -321,7 +321,7 @@ def level_of(effective: Effective, usage: Usage | None = None, operation: str = 
     )
 
 
-def explained(found: Explanation, operation: str, holds: Level | None) -> Explained:
+def shorten_explanation(found: Explanation, operation: str, holds: Level | None) -> Explained:
     return Explained(
         operation=operation,
         per=found.per,

@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from limiter.quota_snapshot import dumped
+from limiter.quota_snapshot import dump_pieces
 from spark_jobs.compute import NightInputs, quotas_after
 from spark_jobs.days import Day
 from spark_jobs.parameters import Parameters
@@ -118,7 +118,7 @@ def measured(state: DayStates) -> None:
     print(f"computed: {peak_mb():.0f} MB, {time.process_time() - began:.1f} CPU-s", file=sys.stderr)
     buffer, frame, quotas = BytesIO(), result.frame, result.quotas
     del result
-    count = sum(1 for part in dumped(frame, quotas) if buffer.write(part)) - 2  # without what stands before and after
+    count = sum(1 for part in dump_pieces(frame, quotas) if buffer.write(part)) - 2  # without what stands before and after
     data = buffer.getvalue()
     took = f"{peak_mb():.0f} MB, {time.process_time() - began:.1f} CPU-s"
     print(f"written: {took}, {count} quotas in {len(data) / 1e6:.1f} MB", file=sys.stderr)

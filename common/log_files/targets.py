@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from common.masking import masked
+from common.masking import mask_secrets
 
 UNREACHABLE: Final = "unreachable"
 REFUSED: Final = "refused"  # no credentials, wrong ones, or no right
@@ -24,7 +24,7 @@ class TargetError(Exception):
     """The target does not do its part; `kind` is one of the words above, and the message has the way out."""
 
     def __init__(self, kind: str, message: str) -> None:
-        super().__init__(masked(message))
+        super().__init__(mask_secrets(message))
         self.kind = kind
 
 

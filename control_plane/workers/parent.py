@@ -38,7 +38,7 @@ from msgspec.structs import replace
 from admin.remote_admin import LimitRequestService
 from common import log
 from common.supervised_loop import SupervisedLoop
-from config.worker_settings import described
+from config.worker_settings import describe
 from control_plane.control_plane import ControlPlane
 from control_plane.process import watch_signals
 from control_plane.takeover import TakeoverError
@@ -61,7 +61,7 @@ from gateway.remote_admin import FAILED
 from gateway.telemetry import exposition
 from gateway.telemetry.views import LASTING
 from gateway.workers import rules as rule_sets
-from gateway.workers.limit_requests import done_by
+from gateway.workers.limit_requests import do_request
 from gateway.workers.shared_counts import SharedCounts
 from gateway.workers.wire import Begin, LimitRequestDone, LimitRequested, Reload
 from limiter.buckets.factory import BucketFactory
@@ -175,7 +175,7 @@ class Parent(ControlPlane):
             "sluice_workers_replaced_total": [((), self.replaced)],
             "sluice_slices_total": [((result,), count) for result, count in asked.items()],
         })  # fmt: skip
-        return chain(scrapes.lines(scrapes.merged(living, self.retired_families, self.named_series, now_ns())), own)
+        return chain(scrapes.lines(scrapes.merge_families(living, self.retired_families, self.named_series, now_ns())), own)
 
     def passed_sockets(self) -> list[socket.socket]:
         return [*chain.from_iterable(self._sockets.values()), *self.admin_server.sockets()]
@@ -187,7 +187,7 @@ class Parent(ControlPlane):
     def reloaded(self) -> None:
         """The workers read no files: they are told what was found."""
         apply_listeners(self.listening, self.settings)
-        settings, texts = described(self.settings), self._texts()
+        settings, texts = describe(self.settings), self._texts()
         for child in self.children.values():
             child.change(lambda number: Reload(number, settings, texts))
 
@@ -282,7 +282,7 @@ class Parent(ControlPlane):
         _, asked_for = self._limit_requests[place]
         async for child, asked in asked_for:
             try:
-                child.send(await done_by(self._limit_request_service, asked))
+                child.send(await do_request(self._limit_request_service, asked))
             except Exception as error:  # let it crash: this request only
                 log.failure("remote_admin_failed", error, worker=child.worker)
                 child.send(LimitRequestDone(asked.number, why=FAILED))
@@ -368,7 +368,7 @@ class Parent(ControlPlane):
             self.settings.gateway.workers,
             child.generation,
             self.boot,
-            described(self.settings),
+            describe(self.settings),
             self._socket_numbers(child.worker),
             rules.revision,
             rule_sets.encode(rules),

@@ -84,7 +84,7 @@ def add(totals: Families, one: Families, worker: str | None, named: Sequence[Nam
             replace_ones(total.series, family.series)
             continue
         for series, number in family.series.items():
-            labels = labelled(series, worker or "") if workers == EACH else series
+            labels = add_label(series, worker or "") if workers == EACH else series
             total.series[labels] = total.series.get(labels, 0.0) + number
 
 
@@ -125,7 +125,7 @@ def rule_of(series: str) -> str:
     return "" if found is None else found["rule"]
 
 
-def labelled(series: str, worker: str) -> str:
+def add_label(series: str, worker: str) -> str:
     label = f'worker="{worker}"'
     return f"{series[:-1]},{label}}}" if series.endswith("}") else f"{series}{{{label}}}"
 
@@ -137,7 +137,7 @@ def lines(totals: dict[str, Family]) -> Iterator[str]:
             yield f"{series} {int(number) if number == int(number) else repr(number)}\n"
 
 
-def merged(living: Iterable[tuple[str, Families]], ended: Families, named: Sequence[NamedSeries] = (), now: int = 0) -> Families:
+def merge_families(living: Iterable[tuple[str, Families]], ended: Families, named: Sequence[NamedSeries] = (), now: int = 0) -> Families:
     """All workers' families as one: (worker, its families), and what those that have ended had counted."""
     totals: Families = {}
     for worker, families in living:

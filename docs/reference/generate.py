@@ -518,7 +518,7 @@ FILES: Final[dict[str, Callable[[], str]]] = {  # path in the repository -> what
     "docs/reference/problem-types.md": problem_types_page,
     "docs/reference/ways-in.md": ways_in_page,
     "docs/reading-the-tables.md": tables_page,
-    "docs/openapi.json": lambda: openapi.encoded(ROUTES).decode(),
+    "docs/openapi.json": lambda: openapi.encode(ROUTES).decode(),
     "admin/dashboard/advice_table.js": dashboard_advice,
     "admin/dashboard/messages/en.js": lambda: with_actions(0, "en.js"),
     "admin/dashboard/messages/zh.js": lambda: with_actions(1, "zh.js"),

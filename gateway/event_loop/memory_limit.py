@@ -133,7 +133,7 @@ def require_sizes() -> None:
         raise OSError(f"{error.filename}: {error.strerror}: the gateway reads there how much memory it uses; mount /proc") from None
 
 
-def found_limit(workers: int = 1) -> int:
+def find_limit(workers: int = 1) -> int:
     """What each of so many workers may have of the control group's or the machine's memory, in bytes. Several have a parent beside them."""
     machine = os.sysconf("SC_PHYS_PAGES") * PAGE_BYTES
     found = min([machine, *cgroup_limits(_own_cgroups())])

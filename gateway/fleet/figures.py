@@ -54,7 +54,7 @@ class FleetFigures(NamedTuple):
         return {name: round(sum(getattr(each, name) for each in self.members), 3) for name in FIGURES}
 
 
-def believed(answers: Iterable[object], seen_s: float) -> FleetFigures:
+def parse_figures(answers: Iterable[object], seen_s: float) -> FleetFigures:
     """What Redis has answered: microseconds since each was told, and the JSON. What is none is left out."""
     members, silent = [], set()
     for answer in answers:

@@ -32,7 +32,7 @@ from common import log
 from common.views.status import FleetView
 from config.urls import shown_url
 from gateway.counting.histogram import Histogram
-from gateway.fleet.figures import FleetFigures, believed
+from gateway.fleet.figures import FleetFigures, parse_figures
 from gateway.fleet.outages import REASONS, OwnerGoneError
 from gateway.fleet.presence import Belief, Presence
 from gateway.fleet.redis_owner import ASKS_AT_ONCE, Ask, RedisOwner
@@ -169,7 +169,7 @@ class Fleet:
         answers = self.owner.share(self.figures, read=looked or now >= self._tidy_at)
         if now >= self._tidy_at:
             self._tidy_at = now + TIDY_NS
-        self._told = believed(answers, SEEN_S) if looked else None
+        self._told = parse_figures(answers, SEEN_S) if looked else None
 
     def _timed_show(self) -> Presence:
         started = time.perf_counter()

@@ -94,7 +94,7 @@ class RedisOwner:
         if self._proofs:
             self.others_changed = answers.pop() != self._proofs
         try:
-            return [believed(ask, answer) for ask, answer in zip(asks, answers, strict=True)]
+            return [parse_slice(ask, answer) for ask, answer in zip(asks, answers, strict=True)]
         except OwnerGoneError as error:
             self.close()
             raise self._gone(error.reason, error.detail) from error
@@ -196,7 +196,7 @@ class RedisOwner:
         return f"<RedisOwner {state} {shown_url(self._settings.url)} {self.name!r}>"
 
 
-def believed(ask: Ask, answer: object) -> Slice:
+def parse_slice(ask: Ask, answer: object) -> Slice:
     """The slice in `answer`. Raises OwnerGoneError where it cannot be one."""
     if isinstance(answer, Exception):
         raise OwnerGoneError(*reason_of(answer)) from answer

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from common import log
 from gateway.counting.access_log import Rolling
-from gateway.event_loop.memory_limit import found_limit
+from gateway.event_loop.memory_limit import find_limit
 from gateway.listeners.factory import limits_of, take_entry
 from gateway.transport.trusted_proxies import TrustedProxies
 
@@ -63,7 +63,7 @@ def apply_entry(listener: Listener, entry: ListenerSettings) -> None:
 
 def memory_limit_of(settings: Settings) -> int:
     """How large this process may become, in bytes."""
-    found = found_limit(settings.gateway.workers)
+    found = find_limit(settings.gateway.workers)
     return found if settings.memory.limit is None else min(found, settings.memory.limit)
 
 

@@ -127,7 +127,7 @@ def log_ending_certificates(problems: Iterable[ConfigProblem]) -> None:
             log.event(logging.WARNING, "certificate_ending", setting=problem.path, err=problem.message, remedy=problem.remedy)
 
 
-def changed_tls(listening: dict[str, Listener], protection: dict[str, Protection]) -> list[str]:
+def find_changed_tls(listening: dict[str, Listener], protection: dict[str, Protection]) -> list[str]:
     """The listeners whose files differ from those that new connections begin with now."""
     return [
         f"listeners.{name}.{key}: the files have changed"
@@ -139,7 +139,7 @@ def changed_tls(listening: dict[str, Listener], protection: dict[str, Protection
 
 def apply_tls(listening: dict[str, Listener], protection: dict[str, Protection]) -> list[str]:
     """Let new connections begin with this; open ones keep what they began with. Returns whose files have changed."""
-    changed = changed_tls(listening, protection)
+    changed = find_changed_tls(listening, protection)
     for name, listener in listening.items():
         if name not in protection:
             continue

@@ -23,7 +23,7 @@ MOST_OVER: Final = 50  # limits; that are over and shown, those that refuse most
 WINDOW: Final = 10  # snapshots, a second apart, that the time added is worked out over
 
 
-def in_short(listeners: Iterable[ListenerView]) -> list[ListenerInShortView]:
+def shorten(listeners: Iterable[ListenerView]) -> list[ListenerInShortView]:
     """The listeners of `GET /v1/listeners`, in short."""
     return [convert(listener, ListenerInShortView, from_attributes=True) for listener in listeners]
 
@@ -33,7 +33,7 @@ def over_limits(over: Iterable[OverLimitView]) -> list[OverLimitView]:
     return nlargest(MOST_OVER, over, key=lambda item: (item.rate, item.refused))
 
 
-def summed_counts(views: list[list[int]]) -> list[int]:
+def add_counts(views: list[list[int]]) -> list[int]:
     """The counts of one histogram over several processes."""
     return [sum(column) for column in zip(*views, strict=True)]
 

@@ -46,7 +46,7 @@ from limiter.units import format_limit
 MAX_RETRY_AFTER_NS: Final = 3_600_000_000_000  # ns; a longer wait is none (a limit of 0), and the field is left out; a guess
 MAX_CLIENTS: Final = 1000  # addresses; told apart in one bucket and second; a guess
 MAX_EPISODES: Final = 1000  # buckets; over their limits with lines of their own; a guess: more lines a second than anybody reads
-MAX_NAME_CHARS: Final = 1000  # characters; of a name in `described`; RocketMQ's topics have 255 at most, but clients make them up
+MAX_NAME_CHARS: Final = 1000  # characters; of a name in `describe_over`; RocketMQ's topics have 255 at most, but clients make them up
 RECOVERED_NS: Final = 2_000_000_000  # ns; without a refusal, until a bucket has recovered; a guess
 AGAIN_NS: Final = 60_000_000_000  # ns; between two lines of one episode: docs/design/contract.md 8
 BOUTS_NS: Final = 60_000_000_000  # ns; between two episodes of one flood; a guess
@@ -263,10 +263,10 @@ class LimitEvents:
 
     def over(self) -> list[OverLimitView]:
         """Every limit that has reached (`limit_reached`) and not recovered, as `admin/alerting/alerts.py` reads it."""
-        return [described(episode, self._waiting(episode)) for episode in self._over.values() if episode.told_at]
+        return [describe_over(episode, self._waiting(episode)) for episode in self._over.values() if episode.told_at]
 
 
-def described(episode: Episode, waiting: int | None) -> OverLimitView:
+def describe_over(episode: Episode, waiting: int | None) -> OverLimitView:
     """One bucket over its limit: which one, its limit, what it cost since it began, and the client that was over it most."""
     bucket, key = episode.bucket, episode.worst.key
     origin = key.origin

@@ -77,7 +77,7 @@ def moving_items(items: Sequence[TopicView], forgotten: Mapping[str, int] = NONE
     return Moving(counts, rates, troubles, known)
 
 
-def joined(parts: list[Moving]) -> Moving:
+def join(parts: list[Moving]) -> Moving:
     """Several as one."""
     if len(parts) == 1:
         return parts[0]
@@ -102,7 +102,7 @@ def worst(found: Moving) -> list[Place]:
     return nlargest(MAX_TOPICS, troubles, key=lambda place: troubles[place])
 
 
-def assembled(
+def assemble(
     status: StatusView,
     found: Moving,
     topics: list[TopicView],
@@ -117,7 +117,7 @@ def assembled(
         rates={name: round(rate, 3) for name, rate in zip(RATES, found.rates, strict=True)},
         topics_known=len(found.known),
         topics=topics,
-        listeners=glance.in_short(listeners),
+        listeners=glance.shorten(listeners),
         over=glance.over_limits(over),
         over_total=len(over),
         overhead_ms=overhead,

@@ -24,7 +24,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from common import log
-from common.masking import masked
+from common.masking import mask_secrets
 from config.tracing_packages import OTEL_EXTRA, read_headers
 from config.urls import HIDDEN, shown_url
 from gateway.build import VERSION
@@ -173,7 +173,7 @@ class Complaints(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         said = re.sub(r"(with url: |for url: )\S+", rf"\1{HIDDEN}", record.getMessage()[:MAX_SAID])
-        self.last = masked(said.partition(", reason:")[0] if self._secrets else said)[:500]
+        self.last = mask_secrets(said.partition(", reason:")[0] if self._secrets else said)[:500]
 
 
 class Spans:

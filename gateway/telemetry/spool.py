@@ -63,7 +63,7 @@ def _topic(protocol: str, text: str, waiting: Waiting, now: int) -> SpooledTopic
     )
 
 
-def spooled(disk: WaitingDisk, protocol: str, topic: str, operation: str) -> int:
+def count_spooled(disk: WaitingDisk, protocol: str, topic: str, operation: str) -> int:
     """Messages of a topic that wait in the spool."""
     waiting = disk.waiting.topics.get((protocol, topic)) if operation == PRODUCE else None
     return 0 if waiting is None else waiting.messages
@@ -90,7 +90,7 @@ def topic_samples(disk: WaitingDisk, shown: Iterable[Place]) -> list[Sample]:
     others = dict(disk.waiting.messages_by_protocol)  # of all that have ever spooled something
     for place in shown:
         if place[0] in others and place[2] == PRODUCE:
-            found = spooled(disk, *place)
+            found = count_spooled(disk, *place)
             others[place[0]] -= found
             samples.append((place, found))
     return [*samples, *(((protocol, OTHER, PRODUCE), messages) for protocol, messages in others.items())]

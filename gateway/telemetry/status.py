@@ -270,7 +270,7 @@ def topic(gateway: ObservedGateway, totals: TopicTotals, now: int) -> TopicView:
         redelivered=totals.redelivered,
         waiting=totals.waiting,
         wait_p99_ms=gateway.accounts.waits.p99_ms(place, now),
-        spooled=spool.spooled(gateway.disk, *place),
+        spooled=spool.count_spooled(gateway.disk, *place),
         bytes=totals.bytes,
         received_per_second=round(totals.rates[0], 3),
         forwarded_per_second=round(totals.rates[1], 3),

@@ -73,7 +73,7 @@ def _union(views: list[dict[int, str]]) -> dict[int, str]:
 
 VIEWS: Final = {
     "status": ViewSource(StatusView, status.of_process, lasting=True),
-    "overhead": ViewSource(list[int], lambda gateway: list(gateway.overhead.counts), glance.summed_counts, lasting=True),
+    "overhead": ViewSource(list[int], lambda gateway: list(gateway.overhead.counts), glance.add_counts, lasting=True),
     "listeners": ViewSource(list[ListenerView], status.listeners, lasting=True),
     "topics": ViewSource(list[TopicView], _topics, counted=True, lasting=True),
     "clients": ViewSource(list[ClientView], status.clients, counted=True),

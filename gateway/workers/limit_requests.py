@@ -61,7 +61,7 @@ class ParentsLimitRequests:
         return f"<ParentsLimitRequests {len(self._waiting)} waiting>"
 
 
-async def done_by(service: LimitRequestService, asked: LimitRequested) -> LimitRequestDone:
+async def do_request(service: LimitRequestService, asked: LimitRequested) -> LimitRequestDone:
     """The parent's end."""
     if asked.kind == VIEW:
         return LimitRequestDone(asked.number, body=await service.view())

@@ -26,7 +26,7 @@ from common.supervised_loop import SupervisedLoop
 from common.tls.certificates import TlsFileError
 from common.tls.context import Texts
 from config import ConfigError, Settings
-from config.reloading import merged
+from config.reloading import merge
 from config.worker_settings import settings_of
 from gateway.app import Gateway
 from gateway.clock import now_ns
@@ -250,7 +250,7 @@ class Worker:
         before = self.gateway.settings
 
         def read() -> tuple[Settings, dict[str, Protection]]:
-            settings = merged(before, settings_of(message.settings))
+            settings = merge(before, settings_of(message.settings))
             return settings, read_tls(settings.listeners, Texts(message.texts))
 
         try:
@@ -291,22 +291,22 @@ class Worker:
         told = []
         for totals in forgotten:
             try:
-                told.append(msgspec.Raw(encoded(status.topic(self.gateway, totals, now_ns()))))
+                told.append(msgspec.Raw(encode(status.topic(self.gateway, totals, now_ns()))))
             except Exception as error:  # as in `_report`; the others are told
                 log.failure("view_failed", error, view="forgotten")
-        return encoded(told)
+        return encode(told)
 
     def _view(self, name: str) -> bytes:
         match name:
             case "events":  # this and the next since the last report
-                return encoded([{**event, "worker": self.begin.worker} for event in self.recent_events.take_new()])
+                return encode([{**event, "worker": self.begin.worker} for event in self.recent_events.take_new()])
             case "series":
-                return encoded(self.seconds.take())
+                return encode(self.seconds.take())
             case _:
-                return encoded(self.plane.view(name))
+                return encode(self.plane.view(name))
 
 
-def encoded(value: object) -> bytes:
+def encode(value: object) -> bytes:
     return msgspec.msgpack.encode(value)
 
 

@@ -177,13 +177,13 @@ class Tokens:
         self._per_ns = rate.per_ns
         self._capacity = capacity
         self._full = capacity * rate.per_ns
-        self._level = changed_level(self._level, old_full, amount, per_ns, self._amount, self._per_ns, self._full)
+        self._level = change_level(self._level, old_full, amount, per_ns, self._amount, self._per_ns, self._full)
 
     def __repr__(self) -> str:
         return f"<Tokens {self._level // self._per_ns}/{self._capacity} +{self._amount} per {self._per_ns} ns>"
 
 
-def changed_level(level: int, full: int, amount: int, per_ns: int, new_amount: int, new_per_ns: int, new_full: int) -> int:
+def change_level(level: int, full: int, amount: int, per_ns: int, new_amount: int, new_per_ns: int, new_full: int) -> int:
     """What `level` of `full`, in units of `amount` per `per_ns`, is at another rate."""
     if full == 0 or new_full == 0:
         return 0
@@ -335,14 +335,14 @@ class TokenBucket(Algorithm):
 
     def change(self, limit: Limit, now: int) -> None:
         self.limit = limit
-        self._messages = changed(self._messages, limit.messages, limit.messages_capacity(), now)
-        self._bytes = changed(self._bytes, limit.bytes, limit.bytes_capacity(), now)
+        self._messages = change_rate(self._messages, limit.messages, limit.messages_capacity(), now)
+        self._bytes = change_rate(self._bytes, limit.bytes, limit.bytes_capacity(), now)
 
     def __repr__(self) -> str:
         return f"<TokenBucket messages={self._messages} bytes={self._bytes}>"
 
 
-def changed(tokens: Tokens | None, rate: Rate | None, capacity: int, now: int) -> Tokens | None:
+def change_rate(tokens: Tokens | None, rate: Rate | None, capacity: int, now: int) -> Tokens | None:
     """The dimension under another rate. A dimension without a limit until now begins full: nothing was counted."""
     if rate is None:
         return None

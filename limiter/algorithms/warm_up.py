@@ -36,7 +36,7 @@ from typing import Final
 from limiter.algorithms.base import JITTER_NS, Algorithm
 from limiter.algorithms.dimensions import Dimension, Dimensions, capacity_of, rate_of
 from limiter.algorithms.fills import UNIT
-from limiter.algorithms.token_bucket import changed_level
+from limiter.algorithms.token_bucket import change_level
 from limiter.limits import NEVER, SECOND, Limit
 
 COLDEST: Final = 3  # intervals; the price of a message after a long rest
@@ -186,7 +186,7 @@ class Warming(Dimension):
         self._pass_time(now)
         full, rested, amount, per_ns = self._full, self._rested, self._amount, self._per_ns
         self._set_rate(limit)
-        self._level = changed_level(self._level, full, amount, per_ns, self._amount, self._per_ns, self._full)
+        self._level = change_level(self._level, full, amount, per_ns, self._amount, self._per_ns, self._full)
         self._rest = self._rest * self._rested // rested if rested > 0 else self._rested
 
     def __repr__(self) -> str:

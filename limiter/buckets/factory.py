@@ -21,7 +21,7 @@ from limiter.algorithms import ALGORITHMS
 from limiter.fair_share.shared_bucket import SharedBucket
 from limiter.leases.lease import Lease, Lessee
 from limiter.leases.leased_bucket import LeasedBucket
-from limiter.leases.sharing import MEMBERS, OWNERS, divided_limit, member_limit, owner_limit
+from limiter.leases.sharing import MEMBERS, OWNERS, divide_limit, member_limit, owner_limit
 
 if TYPE_CHECKING:
     from limiter.algorithms.base import Algorithm
@@ -77,7 +77,7 @@ class BucketFactory:
         if self.members == 1:
             return rule.limit
         if self.lease is not None:
-            return divided_limit(rule.limit, self.members)
+            return divide_limit(rule.limit, self.members)
         return owner_limit(rule.limit, self.members, rule.algorithm) if is_leasable(rule) and not apart else rule.limit
 
     def _is_of_fleet(self, rule: Rule) -> bool:
@@ -88,7 +88,7 @@ class BucketFactory:
         limit = rule.candidate_limit()
         if limit is None or self.members == 1 or self.lease is None or rule.per == "connection":
             return limit
-        return divided_limit(limit, self.members)
+        return divide_limit(limit, self.members)
 
     def __repr__(self) -> str:
         part = "whole" if self.members == 1 else "owner's part" if self.lease is None else "a member's part"

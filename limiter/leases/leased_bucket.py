@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms.base import JITTER_NS
 from limiter.leases.lease import Lease, Lessee
-from limiter.leases.leased_tokens import LeasedTokens, changed
+from limiter.leases.leased_tokens import LeasedTokens, change_rate
 from limiter.limits import NEVER, SECOND
 
 if TYPE_CHECKING:
@@ -297,8 +297,8 @@ class LeasedBucket(Lessee):
     def change(self, limit: Limit, now: int) -> None:
         self.limit = limit
         members = self._lease.members
-        self._messages = changed(self._messages, limit.messages, limit.messages_capacity(), members, now)
-        self._bytes = changed(self._bytes, limit.bytes, limit.bytes_capacity(), members, now)
+        self._messages = change_rate(self._messages, limit.messages, limit.messages_capacity(), members, now)
+        self._bytes = change_rate(self._bytes, limit.bytes, limit.bytes_capacity(), members, now)
 
     def __repr__(self) -> str:
         return f"<LeasedBucket messages={self._messages} bytes={self._bytes}>"

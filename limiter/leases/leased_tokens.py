@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms.base import JITTER_NS
-from limiter.algorithms.token_bucket import changed_level
+from limiter.algorithms.token_bucket import change_level
 from limiter.limits import NEVER, SECOND
 
 if TYPE_CHECKING:
@@ -248,13 +248,13 @@ class LeasedTokens:
             return level * self._full // full
         if level >= -line:
             return level * self._line // line
-        return changed_level(level + line, full, amount, per_ns, self._amount, self._per_ns, self._full) - self._line
+        return change_level(level + line, full, amount, per_ns, self._amount, self._per_ns, self._full) - self._line
 
     def __repr__(self) -> str:
         return f"<LeasedTokens {self._level // self._per_ns} line={self._line // self._per_ns} asked={self._asked}>"
 
 
-def changed(tokens: LeasedTokens | None, rate: Rate | None, capacity: int, members: int, now: int) -> LeasedTokens | None:
+def change_rate(tokens: LeasedTokens | None, rate: Rate | None, capacity: int, members: int, now: int) -> LeasedTokens | None:
     """The dimension under another rate. A dimension without a limit until now owes nothing: nothing was counted."""
     if rate is None:
         return None

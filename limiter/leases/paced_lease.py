@@ -125,14 +125,14 @@ class PacedLease(LeasedBucket):
 
     def change(self, limit: Limit, now: int) -> None:
         super().change(limit, now)
-        self._messages_gate = changed_gate(self._messages_gate, limit.messages, now)
-        self._bytes_gate = changed_gate(self._bytes_gate, limit.bytes, now)
+        self._messages_gate = change_gate(self._messages_gate, limit.messages, now)
+        self._bytes_gate = change_gate(self._bytes_gate, limit.bytes, now)
 
     def __repr__(self) -> str:
         return f"<PacedLease {self._messages_gate} {self._bytes_gate} messages={self._messages} bytes={self._bytes}>"
 
 
-def changed_gate(gate: Gate | None, rate: Rate | None, now: int) -> Gate | None:
+def change_gate(gate: Gate | None, rate: Rate | None, now: int) -> Gate | None:
     if rate is None:
         return None
     if gate is None:

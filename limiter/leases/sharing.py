@@ -11,7 +11,7 @@
 * `concurrency` and `adaptive` have places instead of tokens (`limiter.leases.lent_places`). A rate that stands beside them is divided.
 
 A cap that topics share is a `token_bucket` here: its topics share what each member has of it. The bucket of those that found no room cannot
-be had in parts: each member holds an even part by itself (`divided_limit`).
+be had in parts: each member holds an even part by itself (`divide_limit`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ OWNERS: Final[dict[str, Callable[[Limit, int], Algorithm]]] = {
 def member_limit(limit: Limit, algorithm: str, members: int = 1) -> Limit:
     """The limit of which each member has a part. What it has not, it divides by `members`."""
     if limit.concurrent is not None:
-        return replace(divided_limit(limit, members), concurrent=limit.concurrent)
+        return replace(divide_limit(limit, members), concurrent=limit.concurrent)
     if algorithm == "pacing":
         return replace(limit, messages_burst=None, bytes_burst=None, burst_ns=PACED_NS)
     if algorithm == "warm_up":
@@ -81,27 +81,27 @@ def owner_limit(limit: Limit, members: int, algorithm: str = "token_bucket") -> 
     )
 
 
-def divided_limit(limit: Limit, members: int) -> Limit:
+def divide_limit(limit: Limit, members: int) -> Limit:
     """A limit of 1/members, for each of them to hold alone: rates exactly, bursts and other numbers rounded down, to 1 at least."""
     messages, size = limit.messages_capacity(), limit.bytes_capacity()
     return replace(
         limit,
-        messages=divided_rate(limit.messages, members),
-        bytes=divided_rate(limit.bytes, members),
+        messages=divide_rate(limit.messages, members),
+        bytes=divide_rate(limit.bytes, members),
         messages_burst=max(1, messages // members) if messages else None,
         bytes_burst=max(1, size // members) if size else None,
         burst_ns=None,
-        concurrent=divided_count(limit.concurrent, members),
-        at_least=divided_count(limit.at_least, members),
-        start=divided_count(limit.start, members),
+        concurrent=divide_count(limit.concurrent, members),
+        at_least=divide_count(limit.at_least, members),
+        start=divide_count(limit.start, members),
     )
 
 
-def divided_rate(rate: Rate | None, members: int) -> Rate | None:
+def divide_rate(rate: Rate | None, members: int) -> Rate | None:
     return None if rate is None else Rate(rate.amount, rate.per_ns * members)
 
 
-def divided_count(number: int | None, members: int) -> int | None:
+def divide_count(number: int | None, members: int) -> int | None:
     return None if number is None else max(1, number // members)
 
 

@@ -52,8 +52,8 @@ class HourlyRaise:
         if found is None and surge is None:
             return None
         mean, wanted = found or (0.0, 0.0), surge or (0.0, 0.0)
-        messages = raised(quota.messages, quota.hourly_messages, mean[0], self.most, wanted[0])
-        size = raised(quota.bytes, quota.hourly_bytes, mean[1], self.most, wanted[1])
+        messages = raise_rate(quota.messages, quota.hourly_messages, mean[0], self.most, wanted[0])
+        size = raise_rate(quota.bytes, quota.hourly_bytes, mean[1], self.most, wanted[1])
         if messages == quota.messages and size == quota.bytes:
             return None
         return replace(quota, messages=messages, bytes=size)
@@ -81,7 +81,7 @@ class HourlyRaise:
         return f"<HourlyRaise topics={len(self.demand)} surges={len(self.surges)} most={self.most:g}x>"
 
 
-def raised(
+def raise_rate(
     pair: tuple[float, int] | None, hourly: float | None, demand: float, most: float, surge: float = 0.0
 ) -> tuple[float, int] | None:
     """A rate per second with its burst as it holds in this hour. A rate of 0 stays: it refuses everything on purpose. So does one without

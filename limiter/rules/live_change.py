@@ -63,7 +63,7 @@ class Override:
 
     def over(self, rule: Rule) -> Rule:
         """`rule` with this change."""
-        algorithm, limit = following(rule.algorithm, self.limit_over(rule.limit))
+        algorithm, limit = follow_limit(rule.algorithm, self.limit_over(rule.limit))
         said = {name: value for name in (*LIVE_SETTINGS, "open_for_ns") if (value := getattr(self, name)) is not None}
         if limit.limits_nothing() and not rule.needs_no_limit():
             said["mode"] = "off"
@@ -83,7 +83,7 @@ def with_concurrent(limit: Limit, concurrent: int) -> Limit:
     return replace(limit, concurrent=concurrent, at_least=at_least, start=start)
 
 
-def following(algorithm: str, limit: Limit) -> tuple[str, Limit]:
+def follow_limit(algorithm: str, limit: Limit) -> tuple[str, Limit]:
     """Algorithm and limit of a rule whose limit was changed: below the slowest rate of its `lag` the limit holds as it is."""
     lag = limit.lag
     if lag is None or limit.messages is None or lag.slowest.per_second <= limit.messages.per_second:
@@ -91,7 +91,7 @@ def following(algorithm: str, limit: Limit) -> tuple[str, Limit]:
     return "token_bucket", replace(limit, lag=None)
 
 
-def fitting(change: Override, rule: Rule) -> Override:
+def fit_to(change: Override, rule: Rule) -> Override:
     """`change` without settings that the rule's algorithm does not use: the file may have changed since it was made."""
     if change.concurrent is not None and rule.algorithm not in COUNTING:
         change = replace(change, concurrent=None)
@@ -114,7 +114,7 @@ def quota_over(rule: Rule, quota: Quota) -> Rule:
         )
     tried = rule.candidate_limit()
     candidate = None if tried is None else as_change(quota_limit(tried, quota))  # a quota would hold over a promoted candidate too
-    algorithm, limit = following(rule.algorithm, quota_limit(rule.limit, quota))
+    algorithm, limit = follow_limit(rule.algorithm, quota_limit(rule.limit, quota))
     cost = rule.cost if quota.messages is None else None  # a quota counts messages, as the log that it is computed from
     return replace(rule, limit=limit, algorithm=algorithm, candidate=candidate, cost=cost)
 
@@ -124,7 +124,7 @@ def under(rule: Rule, roof: Rule) -> Rule:
     bursts = has_burst(rule.algorithm)
     tried = rule.candidate_limit()
     candidate = None if tried is None else as_change(lesser(tried, roof.limit, bursts=bursts))
-    algorithm, limit = following(rule.algorithm, lesser(rule.limit, roof.limit, bursts=bursts))
+    algorithm, limit = follow_limit(rule.algorithm, lesser(rule.limit, roof.limit, bursts=bursts))
     return rule if limit == rule.limit else replace(rule, limit=limit, algorithm=algorithm, candidate=candidate)
 
 

@@ -18,7 +18,7 @@ from limiter.rules.patterns import (
     routing_key_pattern,
 )
 from limiter.rules.rows import NAME, WORDS
-from limiter.rules.subject import encoded
+from limiter.rules.subject import encode
 
 if TYPE_CHECKING:
     from limiter.rules.match import Match
@@ -92,8 +92,8 @@ class Matcher:
             vhost = self.pattern("vhost")
             if vhost is not None and vhost.kind != EXACT:
                 return None
-            return f"{'*' if vhost is None else encoded(vhost.text)}/{encoded(pattern.text or DEFAULT_EXCHANGE)}"
-        return encoded(pattern.text) if per == "vhost" else pattern.text
+            return f"{'*' if vhost is None else encode(vhost.text)}/{encode(pattern.text or DEFAULT_EXCHANGE)}"
+        return encode(pattern.text) if per == "vhost" else pattern.text
 
     def client_network(self, client: str, length: int) -> str:
         """The client that `client` counts as: its IPv6 network of that `length`, unless the rule names the address alone."""

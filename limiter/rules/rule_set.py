@@ -41,7 +41,7 @@ from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.errors import RuleError
 from limiter.rules.index import RuleIndex
 from limiter.rules.level_keys import LevelChanges, LevelKey
-from limiter.rules.live_change import Override, fitting, quota_over, under
+from limiter.rules.live_change import Override, fit_to, quota_over, under
 from limiter.rules.match import Match
 from limiter.rules.matching import Matcher, group_text
 from limiter.rules.name_patterns import NamePatterns
@@ -139,7 +139,7 @@ def with_override(rule: Rule, override: Override, protocol: str) -> Rule:
     """`rule` with the live change of a topic of `protocol`."""
     if override.candidate is not None and rule.algorithm not in TRIED_BY:  # the file has changed since
         override = replace(override, candidate=None)
-    override = fitting(override, rule)
+    override = fit_to(override, rule)
     if override.max_delay_ns is not None and override.max_delay_ns > LEAST_PATIENT.max_delay_ns:  # more than a rule of any protocol may say
         rule_of_protocol = replace(rule, match=replace(rule.match, protocol=protocol), reply=reply_of(protocol, rule.reply))
         changed = override.over(rule_of_protocol)

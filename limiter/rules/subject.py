@@ -60,9 +60,9 @@ class Subject:
         if per == "topic":
             return self.text
         if per == "exchange":
-            return f"{encoded(self.vhost)}/{encoded(self.exchange or DEFAULT_EXCHANGE)}"
+            return f"{encode(self.vhost)}/{encode(self.exchange or DEFAULT_EXCHANGE)}"
         if per == "vhost":
-            return encoded(self.vhost)
+            return encode(self.vhost)
         if per == "connection":
             return str(self.connection) if self.connection else ""
         return "" if per == "rule" else self.field(per) or ""
@@ -98,5 +98,5 @@ class Subject:
         return f"<Subject {self.operation} {self.text} {self.sender}>"
 
 
-def encoded(text: str) -> str:
+def encode(text: str) -> str:
     return quote(text, safe="", errors="surrogateescape")

@@ -15,7 +15,7 @@ import pytest
 
 from admin.store.audit_chain import lines_of, verify_audit, verify_state_directory
 from admin.store.changes import Author
-from admin.store.journal import BEGIN, ENTRY_AT, ROTATE_AT, Entry, Journal, chained, last_lines
+from admin.store.journal import BEGIN, ENTRY_AT, ROTATE_AT, Entry, Journal, chain_hash, last_lines
 from admin.store.state import Edit, StoredOverride
 from admin.store.store import Store
 from common.durable_files import FileSystem
@@ -46,7 +46,7 @@ def altered(lines: Lines) -> Lines:
 def rehashed(lines: Lines) -> Lines:
     """Altered, and the line's own hash computed anew."""
     entry = lines[4][ENTRY_AT:-2].replace(b"reason 5", b"reason 7")
-    lines[4] = b'{"hash":"' + chained(json.loads(lines[3])["hash"], entry).encode() + b'","entry":' + entry + b"}\n"
+    lines[4] = b'{"hash":"' + chain_hash(json.loads(lines[3])["hash"], entry).encode() + b'","entry":' + entry + b"}\n"
     return lines
 
 
@@ -283,7 +283,7 @@ def test_the_chain_of_ten_lines_of_python_is_the_one_that_is_checked(tmp_path: P
     path = journal(tmp_path, 3)
     before = BEGIN
     for line in path.read_bytes().splitlines():
-        assert chained(before, line[ENTRY_AT:-1]) == json.loads(line)["hash"]
+        assert chain_hash(before, line[ENTRY_AT:-1]) == json.loads(line)["hash"]
         before = json.loads(line)["hash"]
     shutil.rmtree(tmp_path)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from admin.store.changes import Author, WriteFailedError
-from admin.store.journal import BEGIN, chained
+from admin.store.journal import BEGIN, chain_hash
 from admin.store.snapshots import Publication, publication
 from admin.store.state import QUOTAS, Edit, PublishedQuotas, State, StoredOverride, StoredRule
 from admin.store.store import Store
@@ -87,7 +87,7 @@ def check_chain(folder: Path) -> None:
         given, entry = line[9:73].decode(), line[len('{"hash":"') + 64 + len('","entry":') : -1]
         assert json.loads(line)["hash"] == given
         if before is not None:
-            assert chained(before, entry) == given
+            assert chain_hash(before, entry) == given
         before = given
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from config import diff, load
-from config.reloading import NEEDS_RESTART, RELOADED, merged
+from config.reloading import NEEDS_RESTART, RELOADED, merge
 from config.rules import RuleKind
 from config.sections import ListOf, OrElse, Section
 from config.settings import ROOT
@@ -81,7 +81,7 @@ def test_listeners_are_compared_by_name(write: Callable[..., Path]) -> None:
 def test_merged_settings_have_what_a_reload_takes_and_where_it_is_written(write: Callable[..., Path]) -> None:
     old = load(write(LISTENERS + RULES))
     new = load(write(LISTENERS + "admin: {bind: 127.0.0.1:9, names: [a.example]}\nrules: [{name: z, limit: {messages: 1/s}}]\n"))
-    both = merged(old, new)
+    both = merge(old, new)
     assert [rule.name for rule in both.rules] == ["z"]
     assert (both.admin.bind, both.admin.names) == (old.admin.bind, ("a.example",))
     assert str(both.origin("rules[0].name")).endswith("sluice.yaml:4:16")
@@ -92,7 +92,7 @@ def test_merged_settings_have_what_a_reload_takes_and_where_it_is_written(write:
 def test_workers_take_limits_of_connections_by_a_reload(write: Callable[..., Path]) -> None:
     old = load(write(LISTENERS + "gateway: {workers: 2}\n"))
     new = load(write(LISTENERS.replace("127.0.0.1:2", "127.0.0.1:2, max_connections: 5, max_connection_rate: 5/s, idle_timeout: 1min")))
-    both = merged(old, new)
+    both = merge(old, new)
     found = both.listeners[0]
     assert (found.max_connections, found.max_connection_rate, found.idle_timeout_ns) == (5, Rate(5), 60_000_000_000)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from config import ConfigProblem, diff, hops, lint, load
-from config.reloading import merged
+from config.reloading import merge
 from config.tls_files import ending
 from gateway.listeners.factory import log_ending_certificates
 from support.tls import NAME, Authority
@@ -225,7 +225,7 @@ def test_tls_is_in_force_on_a_reload_and_so_it_is_said(here: Write) -> None:
     ]
     assert changes["in_force"][2].startswith("listeners.rabbit.upstream_tls: off -> {ca: ")
     assert changes["needs_restart"] == ["listeners.rabbit.send_proxy_protocol: none -> v2"]
-    both = merged(old, new)
+    both = merge(old, new)
     assert both.listeners == (replace(new.listeners[0], send_proxy_protocol="none"),)
     assert str(both.origin("listeners[0].upstream_tls.ca")).endswith("sluice.yaml:10:24")
     assert diff(both, new)["in_force"] == []
@@ -239,7 +239,7 @@ def test_tls_of_a_new_listener_waits_for_the_restart_with_it(here: Write) -> Non
     changes = diff(old, new)
     assert changes["in_force"] == []
     assert "ca.pem" in changes["needs_restart"][0]
-    assert merged(old, new).listeners == old.listeners
+    assert merge(old, new).listeners == old.listeners
 
 
 def test_permissive_is_for_listeners_of_rocketmq(here: Write, faults: Faults) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from config import ConfigError, lint, lints, load
 from config.tracing_packages import missing_package
-from config.worker_settings import described
+from config.worker_settings import describe
 
 LISTENERS = "listeners:\n  - {name: rabbit, protocol: amqp, bind: 127.0.0.1:5672, upstream: 127.0.0.1:5673}\n"
 URL = "http://127.0.0.1:4318/v1/traces"
@@ -86,4 +86,4 @@ def test_the_file_of_headers_is_checked(write: Callable[..., Path], tmp_path: Pa
 
 def test_each_worker_has_an_equal_part_of_the_spans(write: Callable[..., Path]) -> None:
     settings = load(write(f"gateway: {{workers: 3}}\n{LISTENERS}tracing: {{endpoint: '{URL}', max_per_second: 100}}\n"))
-    assert json.loads(described(settings))["tracing"]["max_per_second"] == 33
+    assert json.loads(describe(settings))["tracing"]["max_per_second"] == 33

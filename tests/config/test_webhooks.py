@@ -13,8 +13,8 @@ import yaml
 from config import ConfigError, diff, lint, load
 from config.addresses import Address
 from config.http_urls import parts_of
-from config.reloading import merged
-from config.worker_settings import described, settings_of
+from config.reloading import merge
+from config.worker_settings import describe, settings_of
 from support.tls import Authority
 
 LISTENERS = "listeners:\n  - {name: rabbit, protocol: amqp, bind: 127.0.0.1:5672, upstream: 127.0.0.1:5673}\n"
@@ -174,7 +174,7 @@ def test_a_file_of_the_url_is_shown_by_its_name_and_warned_of_like_one_of_a_toke
 def test_a_reload_changes_webhooks_and_says_which(write: Callable[..., Path]) -> None:
     before = load(write(f"{LISTENERS}webhooks: [{{url: http://a, name: ops}}]\n"))
     after = load(write(f"{LISTENERS}webhooks: [{{url: http://b, name: ops}}, {{url: http://c, name: more}}]\n"))
-    assert merged(before, after).webhooks == after.webhooks
+    assert merge(before, after).webhooks == after.webhooks
     found = diff(before, after)
     assert "webhooks.ops.url: http://a -> http://b" in found["in_force"]
     assert found["needs_restart"] == []
@@ -182,7 +182,7 @@ def test_a_reload_changes_webhooks_and_says_which(write: Callable[..., Path]) ->
 
 def test_workers_are_not_told_of_webhooks(write: Callable[..., Path]) -> None:
     """Their parent posts; a file that only it can read must not keep them from starting."""
-    assert settings_of(described(load(write(f"{LISTENERS}webhooks: [{{url: http://a}}]\n")))).webhooks == ()
+    assert settings_of(describe(load(write(f"{LISTENERS}webhooks: [{{url: http://a}}]\n")))).webhooks == ()
 
 
 def test_a_url_that_was_shown_is_refused_and_workers_have_the_whole_one(write: Callable[..., Path]) -> None:
@@ -193,7 +193,7 @@ def test_a_url_that_was_shown_is_refused_and_workers_have_the_whole_one(write: C
         load(write(yaml.safe_dump(settings.describe())))
     assert [each.path for each in raised.value.errors] == ["tracing.endpoint", "webhooks[0].url"]
     assert all("one that was shown" in each.message for each in raised.value.errors)
-    assert settings_of(described(settings)).tracing == settings.tracing
+    assert settings_of(describe(settings)).tracing == settings.tracing
 
 
 def test_a_change_of_what_is_not_shown_is_named(write: Callable[..., Path]) -> None:

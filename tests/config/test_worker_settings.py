@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from config import load
-from config.worker_settings import described, settings_of
+from config.worker_settings import describe, settings_of
 
 MIB = 1 << 20
 
@@ -29,4 +29,4 @@ def test_a_worker_has_its_part_of_the_memory(tmp_path: Path, memory: str, name: 
         "listeners: [{name: rabbit, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}]\n"
         f"gateway: {{workers: 2}}\nmemory: {memory}\n"
     )  # fmt: skip
-    assert getattr(settings_of(described(load(str(file)))).memory, name) == part
+    assert getattr(settings_of(describe(load(str(file)))).memory, name) == part

@@ -14,7 +14,7 @@ from admin.authentication.auth import FORGIVE_EVERY_NS, Role
 from admin.dashboard import PAGES
 from admin.endpoints import ROUTES, level_limits
 from admin.http.routing import Route, Router
-from admin.openapi import document, encoded
+from admin.openapi import document, encode
 from support.admin.admin_client import TOKENS, Control, Reply, control, folder_in_memory
 from support.cases import cases
 
@@ -232,7 +232,7 @@ async def test_each_refusal_is_declared(api: Control) -> None:
 
 
 def test_the_committed_document_is_current() -> None:
-    assert DOCUMENT.read_bytes() == encoded(ROUTES), "run: make docs"
+    assert DOCUMENT.read_bytes() == encode(ROUTES), "run: make docs"
 
 
 def test_the_documented_routes_are_exactly_the_served_ones() -> None:

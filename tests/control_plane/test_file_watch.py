@@ -115,7 +115,7 @@ def test_names_of_files_are_those_of_the_configuration_and_no_folders(tmp_path: 
     (tmp_path / "limits.yaml").write_text(LIMITS.replace("RATE", "1"))
     (tmp_path / "viewer.token").write_text(VIEWER)
     (tmp_path / "state").mkdir()
-    names = file_watch.watched(load(tmp_path / "sluice.yaml"))
+    names = file_watch.list_watched(load(tmp_path / "sluice.yaml"))
     found = file_watch.look(names)
     assert {path.name for path, about in found.items() if about is not None} == {"sluice.yaml", "limits.yaml", "viewer.token"}
     assert found[tmp_path / "state"] is None

@@ -18,7 +18,7 @@ from admin.ports import ReloadFailedError
 from common import log
 from config import load
 from config.known_settings import ListenerSettings
-from config.reloading import merged
+from config.reloading import merge
 from control_plane import reload as lifecycle_reload
 from control_plane.standalone import Standalone
 from gateway.lifecycle.apply_settings import spool_settings_of
@@ -101,7 +101,7 @@ async def test_the_last_trusted_proxy_stays_as_long_as_headers_are_needed(tmp_pa
     """To take no headers any more needs a restart; with an empty list until then nobody would get in."""
     before = load(write(tmp_path, ", accept_proxy_protocol: true, trusted_proxies: [10.0.0.5]"))
     after = load(write(tmp_path))
-    assert merged(before, after).listeners[0].trusted_proxies == ("10.0.0.5",)
+    assert merge(before, after).listeners[0].trusted_proxies == ("10.0.0.5",)
 
 
 async def test_how_the_access_log_is_rolled_and_kept(standalone: Standalone, tmp_path: Path) -> None:

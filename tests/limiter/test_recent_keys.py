@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from limiter.decisions.origins import Origins
 from limiter.keys import Key, Origin
-from limiter.recent_keys import MAX_PLACES, MIN_PLACES, RecentKeys, hashed
+from limiter.recent_keys import MAX_PLACES, MIN_PLACES, RecentKeys, hash_octets
 from limiter.rules.rule_set import RuleSet
 from limiter.rules.sender import Sender
 from limiter.topics import amqp_topic
@@ -63,9 +63,9 @@ def test_what_is_used_again_and_again_is_found_though_it_displaces_each_other_at
 
 def test_names_whose_hashes_meet_take_each_others_place_and_cost_no_more_memory() -> None:
     recent = RecentKeys()
-    wanted = hashed(b"name-0", 0, 6) & (MAX_PLACES - 1)
+    wanted = hash_octets(b"name-0", 0, 6) & (MAX_PLACES - 1)
     meeting = [
-        name for name in (b"name-%d" % number for number in range(40_000)) if hashed(name, 0, len(name)) & (MAX_PLACES - 1) == wanted
+        name for name in (b"name-%d" % number for number in range(40_000)) if hash_octets(name, 0, len(name)) & (MAX_PLACES - 1) == wanted
     ]
     assert len(meeting) > MIN_PLACES
     keys = {name: key_of(name) for name in meeting}
@@ -108,7 +108,9 @@ def test_a_name_is_forgotten_and_not_the_one_that_has_its_place() -> None:
     recent = RecentKeys()
     names = [b"name-%d" % number for number in range(1000)]
     first = names[0]
-    other = next(name for name in names[1:] if hashed(name, 0, len(name)) & MIN_PLACES - 1 == hashed(first, 0, len(first)) & MIN_PLACES - 1)
+    other = next(
+        name for name in names[1:] if hash_octets(name, 0, len(name)) & MIN_PLACES - 1 == hash_octets(first, 0, len(first)) & MIN_PLACES - 1
+    )
     key = key_of(other)
     recent.note(first, key_of(first))
     recent.note(other, key)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from limiter.quota_snapshot import Quota, Snapshot, dump, dumped, load
+from limiter.quota_snapshot import Quota, Snapshot, dump, dump_pieces, load
 from spark_jobs.compute import rates_of_the_day
 from spark_jobs.days import Day
 from spark_jobs.method import overload, peakiness
@@ -187,7 +187,7 @@ def test_a_night_is_the_same_bytes_however_many_days_and_topics_are_looked_at_at
         monkeypatch.setattr(module, "BLOCK", 2)
     monkeypatch.setattr(overload, "KEPT_BLOCKS", 0)
     found = compute_night(replace(inputs, topics=some(tables), outcomes=some(outcomes)))
-    assert dump(found.snapshot) == dump(whole.snapshot) == b"".join(dumped(found.frame, found.quotas))
+    assert dump(found.snapshot) == dump(whole.snapshot) == b"".join(dump_pieces(found.frame, found.quotas))
     assert found.outcomes.equals(whole.outcomes)
     assert found.fleet == whole.fleet
     assert len(found.snapshot.quotas) == 5

@@ -14,7 +14,7 @@ RATE, BURST, PEAK, SURGE_S = 10.0, 100.0, 25, 1200
 @pytest.mark.parametrize("asked", [0.0, 12.0, 33.3, 99.0])
 @pytest.mark.parametrize(("rate", "hourly", "mean"), [(10.0, 3.0, 5.0), (10.0, 3.0, 1.0), (10.0, 3.0, 500.0), (0.25, 1.5, 0.3)])
 def test_the_replay_raises_as_the_gateway_does(rate: float, hourly: float, mean: float, asked: float) -> None:
-    own = hourly_raise.raised((rate, 100), hourly, mean, 4.0, asked)
+    own = hourly_raise.raise_rate((rate, 100), hourly, mean, 4.0, asked)
     assert own is not None
     found = raised(np.array([rate]), np.array([100.0]), np.array([hourly]), np.array([mean]), 4.0, asked)
     assert found.rates[0] == pytest.approx(own[0], rel=0.005)  # the gateway rounds to three digits

@@ -64,7 +64,7 @@ class Decode(Handler):
                 if data and not self.pending and not self.later and len(self.rest) <= JOIN_REST_BELOW_BYTES:
                     if room > 0 and len(data) >= BRIDGE_READ_ABOVE_BYTES:
                         at = self._bridge(data, room, parts)
-                        room -= taken_by(parts)
+                        room -= count_room(parts)
                     if self.rest:
                         data = self.rest + data[at:]
                         at = 0
@@ -181,7 +181,7 @@ class Decode(Handler):
         return len(self.rest) - self.at + self.later_bytes
 
 
-def taken_by(parts: list[Part]) -> int:
+def count_room(parts: list[Part]) -> int:
     """What they take of the room: the messages, and one for a request without."""
     messages = 0
     for part in parts:

@@ -18,7 +18,7 @@ METHOD_FRAME: Final = b"\x01\x00\x00"  # type and channel 0
 MISHEARD: Final = (HEADER, b"AMQP\x03\x01\x00\x00")
 
 
-def answered(data: bytes) -> bool:
+def is_answer(data: bytes) -> bool:
     """Whether `data` is a whole connection.start, or the header of another version, after which a broker closes."""
     if data[: len(HEADER)] in MISHEARD:
         raise WrongAnswerError("takes what it was sent for another protocol than AMQP 0-9-1", misheard=True)
@@ -29,4 +29,4 @@ def answered(data: bytes) -> bool:
     return len(data) >= 11 and len(data) >= 8 + int(struct.unpack_from("!I", data, 3)[0])
 
 
-QUESTION: Final = Question("AMQP's header", HEADER, answered)
+QUESTION: Final = Question("AMQP's header", HEADER, is_answer)

@@ -70,7 +70,7 @@ def body_of(frames: bytes, at: i64, end: i64) -> bytes:
     return b"".join(pieces)
 
 
-def returned(channel: int, data: bytes, at: i64, body: bytes, text: str, body_frame: int) -> bytes:
+def build_return(channel: int, data: bytes, at: i64, body: bytes, text: str, body_frame: int) -> bytes:
     """basic.return of the publish at `at`, content and all: the header in one frame as it came, as brokers return it."""
     header = at + u32(data, at + 3) + OVERHEAD
     header_size = u32(data, header + 3)
@@ -149,7 +149,7 @@ def write_answer(out: BytesWriter, part: Part, first_tag: int, count: int, body_
             plain = 0
             body_at = at + u32(data, at + 3) + OVERHEAD
             body_at += u32(data, body_at + 3) + OVERHEAD
-            out.write(returned(channel, data, at, body_of(data, body_at, stop), over_limit(part), body_frame))
+            out.write(build_return(channel, data, at, body_of(data, body_at, stop), over_limit(part), body_frame))
             write_nacks(out, channel, tag, 1)
         else:
             plain += 1
@@ -200,7 +200,7 @@ class Unanswered:
             content = b"".join([self.content, *self.pieces])
             at: i64 = u32(content, 3) + OVERHEAD
             at += u32(content, at + 3) + OVERHEAD
-            out.write(returned(self.channel, content, 0, body_of(content, at, len(content)), self.text, body_frame))
+            out.write(build_return(self.channel, content, 0, body_of(content, at, len(content)), self.text, body_frame))
         write_nacks(out, self.channel, self.tag, 1)
         return out.getvalue()
 

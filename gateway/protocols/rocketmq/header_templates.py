@@ -111,10 +111,10 @@ def name_is_free(text: bytes, header: Header, fields: list[VaryingField]) -> boo
         probed = read_json(text[: name.start] + PROBE + text[name.end :])
     except ProtocolError:
         return False
-    return means_the_same(probed, named(header, PROBE)) and probed.opaque == header.opaque
+    return means_the_same(probed, with_topic(header, PROBE)) and probed.opaque == header.opaque
 
 
-def named(header: Header, name: bytes) -> Header:
+def with_topic(header: Header, name: bytes) -> Header:
     """What `header` would mean with another topic."""
     if header.source:
         return Header(header.flag, header.opaque, b"", header.group, header.batch, header.code, header.user, name)
@@ -277,7 +277,7 @@ class HeaderTemplate:
         """From now on mean the topic `name`; False where more than the topic would change by it."""
         if name.startswith(RETRY) and not self.header.source:
             return False
-        self.header = named(self.header, name)
+        self.header = with_topic(self.header, name)
         self.name = name
         self._own_key = None
         self._renamed = True

@@ -19,7 +19,7 @@ from gateway.pipeline.parts import Part
 from gateway.pipeline.reports import Reports
 from gateway.protocols.rocketmq.polls.polls import Polls
 from gateway.protocols.rocketmq.request_reply import shortest_ttl_ns
-from gateway.protocols.rocketmq.requests import Poll, Sends, restored
+from gateway.protocols.rocketmq.requests import Poll, Sends, restore_sends
 from gateway.waiting.line import Line
 from gateway.waiting.lines import IN_MEMORY, Lines
 from limiter.keys import Key
@@ -86,7 +86,7 @@ class HeldSends(Lines):
         return line.last_key
 
     def restore(self, part: Part) -> Part:
-        return part if isinstance(part, Sends) else restored(part)  # it may not have left memory
+        return part if isinstance(part, Sends) else restore_sends(part)  # it may not have left memory
 
     def may_leave_memory(self, part: Part) -> bool:
         """What comes once something is paged (`postpone`), which is one-way. Not what was judged in the batch with the first of it: its

@@ -39,7 +39,7 @@ def answer_code(data: bytes) -> int | None:
     return code if isinstance(flag, int) and flag & RESPONSE and isinstance(code, int) else None
 
 
-def answered(data: bytes) -> bool:
+def is_answer(data: bytes) -> bool:
     """Whether `data` is a whole answer."""
     if len(data) < 4:
         return False
@@ -53,5 +53,5 @@ def answered(data: bytes) -> bool:
     return True
 
 
-QUESTION: Final = Question("a route that nobody has", _request(), answered)
+QUESTION: Final = Question("a route that nobody has", _request(), is_answer)
 STATEMENT: Final = _request(ONE_WAY)  # the same without an answer, which might meet a request of the client's

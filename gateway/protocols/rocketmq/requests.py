@@ -35,7 +35,7 @@ class Sends(Part):
         self.send_backs = False  # consumers' send-backs: not every client heeds their refusal (`refusals.py`)
 
 
-def restored(part: Part) -> Sends:
+def restore_sends(part: Part) -> Sends:
     """One-way sends, out of a part that was read back from the disk: nothing is ever said about them, so their opaques are not needed."""
     assert part.key is not None
     sends = Sends(part.data, part.start, part.end, part.key, part.messages, part.size, [0] * part.count, True, False, True)

@@ -21,7 +21,7 @@ from gateway.protocols.rocketmq.header_templates import (
     key_of_topic,
     means_the_same,
     name_is_free,
-    named,
+    with_topic,
 )
 from gateway.protocols.rocketmq.headers import Header
 from limiter.keys import Origin
@@ -83,7 +83,7 @@ class TemplateCache:
         varying = {b"opaque"}
         like: HeaderTemplate | None = None
         for template in self.templates:
-            if not means_the_same(template.header, named(header, template.name) if free else header):
+            if not means_the_same(template.header, with_topic(header, template.name) if free else header):
                 continue
             specimen, places = template.specimen()
             old = find_varying_fields(specimen, 0, key_of_name)

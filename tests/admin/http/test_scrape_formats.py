@@ -99,7 +99,7 @@ def test_compression_goes_piece_by_piece_and_loses_nothing() -> None:
             taken += 1
             yield f"line {number}\n" * 200
 
-    packed = scrape_formats.compressed(pieces())  # type: ignore[arg-type]
+    packed = scrape_formats.compress(pieces())  # type: ignore[arg-type]
     first = next(packed)
     assert taken == 1, "the first piece is compressed before the second is made"
     data = first + b"".join(packed)

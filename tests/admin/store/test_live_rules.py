@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from admin.store.changes import Author
-from admin.store.live_rules import merged
+from admin.store.live_rules import merge_rules
 from admin.store.state import StoredRule
 from admin.store.store import Store
 from config.rule_texts import RuleTexts
@@ -88,7 +88,7 @@ async def test_a_rule_whose_neighbour_is_gone_is_first_and_none_is_lost(api: Con
 def test_a_thousand_rules_in_a_chain_keep_their_order() -> None:
     live = {f"r{at}": Rule(f"r{at}", limit=Limit(messages=Rate(1))) for at in range(1000)}
     stored = {name: StoredRule({}, at, f"after r{at - 1}" if at else "last") for at, name in enumerate(live)}
-    assert [rule.name for rule in merged(RULES, live, stored)] == [*(rule.name for rule in RULES), *live]
+    assert [rule.name for rule in merge_rules(RULES, live, stored)] == [*(rule.name for rule in RULES), *live]
 
 
 async def test_it_ends_when_it_says_with_a_line_in_the_history(api: Control) -> None:

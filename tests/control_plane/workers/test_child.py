@@ -10,7 +10,7 @@ import trio
 
 from control_plane.workers.child import Child
 from gateway.workers.wire import StateQuery, StateReport
-from gateway.workers.worker import encoded
+from gateway.workers.worker import encode
 from limiter.judge import Judge
 from limiter.leases.owner import LeaseOwner
 from limiter.rules.rule_set import RuleSet
@@ -45,10 +45,10 @@ def test_a_worker_that_several_wait_for_is_killed_once(monkeypatch: pytest.Monke
 def test_a_view_that_cannot_be_read_stays_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
     """What a client had put into it killed the worker, and with it everybody's connections."""
     child = Child(1, 0, Judge(RuleSet(())), LeaseOwner())
-    child.take(StateReport(1, {"metrics": encoded("sluice_memory_full 1\n"), "overhead": encoded([1])}, []))
+    child.take(StateReport(1, {"metrics": encode("sluice_memory_full 1\n"), "overhead": encode([1])}, []))
     before = child.families
     number, answered = child.request(lambda number: StateQuery(number, []))
-    child.take(StateReport(number, {"metrics": encoded("no number\n"), "topics": encoded(5), "overhead": encoded([2])}, []))
+    child.take(StateReport(number, {"metrics": encode("no number\n"), "topics": encode(5), "overhead": encode([2])}, []))
     assert answered.is_set()
     assert child.families is before
     assert child.view("overhead") == [2]

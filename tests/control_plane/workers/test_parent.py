@@ -46,7 +46,7 @@ from gateway.workers.wire import (
     Up,
     WireFrames,
 )
-from gateway.workers.worker import encoded
+from gateway.workers.worker import encode
 from limiter.judge import Judge
 from limiter.limits import Limit, LimitChange, Rate
 from limiter.request import Request
@@ -254,7 +254,7 @@ def test_which_build_runs_is_told_once(parent: Parent, tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     with idle_standalone(tmp_path / "one") as standalone:
         for child in parent.children.values():
-            child.take(StateReport(1, {"metrics": encoded("".join(standalone.traffic_lines()))}, []))
+            child.take(StateReport(1, {"metrics": encode("".join(standalone.traffic_lines()))}, []))
     ((labels, value),) = series("".join(parent.metrics({})))["sluice_build_info"]
     assert (set(labels), value) == ({"version", "build", "python"}, 1)
 
@@ -346,7 +346,7 @@ async def test_an_answer_that_no_view_is_in_waits_for_no_worker(parent: Parent, 
 
 
 def test_counters_do_not_fall_when_a_worker_is_over(parent: Parent) -> None:
-    text = encoded("".join(exposition.single("sluice_limiter_rejections_total", 3)))
+    text = encode("".join(exposition.single("sluice_limiter_rejections_total", 3)))
     child = parent.children[1]
     child.take(StateReport(1, {"metrics": text}, []))
     before = "".join(parent.metrics({})).count("rejections_total 3")
@@ -368,7 +368,7 @@ def test_what_ended_workers_counted_for_rules_that_are_gone_has_no_series(parent
                 counted[0]: [((name, "refused"), 4)],
                 counted[1]: [(("rabbit", name, "blocked"), 1)],
             })  # fmt: skip
-            child.take(StateReport(1, {"metrics": encoded("".join(text))}, []))
+            child.take(StateReport(1, {"metrics": encode("".join(text))}, []))
         parent.children[1].retire(parent.retired_topics, parent.retired_families, parent.named_series)
         found = series("".join(parent.metrics({})))
         assert [{labels["rule"] for labels, _ in found[metric]} for metric in counted] == [{name}, {name}]
@@ -383,7 +383,7 @@ def test_a_changed_candidate_counts_anew_also_what_ended_workers_had_counted(par
     key = worker.key(worker.origin("amqp", "rabbit", "10.0.0.7", None), b"t", amqp_topic(b"/", b"", b"t"))
     worker.decide([Request(key, 7, 1, 10)], now_ns())
     child.take(announcement(1, key.buckets[0]))
-    told = encoded("".join(exposition.family("sluice_candidate_messages_total", [(("all", "admitted"), 3), (("all", "refused"), 4)])))
+    told = encode("".join(exposition.family("sluice_candidate_messages_total", [(("all", "admitted"), 3), (("all", "refused"), 4)])))
     child.take(StateReport(1, {"metrics": told}, [], [(1, 3, 4, now_ns(), {"10.0.0.7": 4})]))
     child.over.set()
     child.retire(parent.retired_topics, parent.retired_families, parent.named_series)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from control_plane.workers.scrapes import Family, add, lines, merged, parse
+from control_plane.workers.scrapes import Family, add, lines, merge_families, parse
 from gateway.telemetry import exposition
 
 COUNTED = "sluice_retries_refused_total"
@@ -40,11 +40,11 @@ def text(totals: dict[str, Family]) -> str:
 
 def test_one_process_alone_is_as_it_was_but_for_its_gauges_label_and_the_parents_own() -> None:
     expected = ONE.partition(f"# HELP {THE_PARENTS}")[0].replace(f"\n{APART} 5", f'\n{APART}{{worker="1"}} 5')
-    assert "".join(lines(merged([("1", parse(ONE))], {}))) == expected
+    assert "".join(lines(merge_families([("1", parse(ONE))], {}))) == expected
 
 
 def test_counters_and_histograms_are_sums_and_other_gauges_are_told_apart() -> None:
-    assert text(merged([("1", parse(ONE)), ("2", parse(ONE))], {})).splitlines() == [
+    assert text(merge_families([("1", parse(ONE)), ("2", parse(ONE))], {})).splitlines() == [
         f'{COUNTED}{{group="x"}} 6', f'{COUNTED}{{group="y \\"z\\""}} 2',
         f'{APART}{{worker="1"}} 5', f'{APART}{{worker="2"}} 5',
         f'{WAITING}{{topic="x"}} 4',
@@ -56,7 +56,7 @@ def test_a_worker_that_has_ended_goes_on_counting_and_measures_nothing_any_more(
     ended: dict[str, Family] = {}
     add(ended, parse(ONE), None)
     add(ended, parse(ONE), None)
-    assert text(merged([("1", parse(ONE))], ended)).splitlines()[:4] == [
+    assert text(merge_families([("1", parse(ONE))], ended)).splitlines()[:4] == [
         f'{COUNTED}{{group="x"}} 9', f'{COUNTED}{{group="y \\"z\\""}} 3', f'{APART}{{worker="1"}} 5', f'{WAITING}{{topic="x"}} 2',
     ]  # fmt: skip
 
@@ -70,4 +70,4 @@ def test_names_with_other_ends_of_lines_stay_whole() -> None:
 
 def test_series_that_only_one_has_are_kept() -> None:
     other = f'# HELP {COUNTED} A.\n# TYPE {COUNTED} counter\n{COUNTED}{{group="new"}} 1\n'
-    assert f'{COUNTED}{{group="new"}} 1' in text(merged([("1", parse(ONE)), ("2", parse(other))], {}))
+    assert f'{COUNTED}{{group="new"}} 1' in text(merge_families([("1", parse(ONE)), ("2", parse(other))], {}))

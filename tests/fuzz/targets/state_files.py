@@ -18,7 +18,7 @@ from fuzz.scripts import Script, check_reason, own_folder
 from fuzz.targets.admin_api import Unsynced
 
 from admin.store.audit_chain import verify_journal
-from admin.store.journal import BEGIN, FILE, Entry, Journal, JournalError, chained, latest
+from admin.store.journal import BEGIN, FILE, Entry, Journal, JournalError, chain_hash, latest
 from admin.store.state import StateError, decode_state, encode_state
 from admin.store.state_directory import STATE
 from admin.store.store import Store, StoreError
@@ -68,7 +68,7 @@ def chain(lines: list[bytes], *, mend: bool) -> bytes:
     out = b""
     digest = BEGIN
     for line in lines[:-1]:
-        digest = chained(digest, line)
+        digest = chain_hash(digest, line)
         out += b'{"hash":"' + digest.encode() + b'","entry":' + line + b"}\n"
     return out + lines[-1]
 

@@ -16,7 +16,7 @@ from gateway.event_loop.memory_limit import (
     TRIM_GROWN_EVERY_NS,
     MemoryLimit,
     cgroup_limits,
-    found_limit,
+    find_limit,
     require_sizes,
     sizes,
 )
@@ -191,7 +191,7 @@ def test_limits_of_control_groups_of_either_version_and_of_all_above(tmp_path: P
 def test_this_process_has_a_size_and_a_limit() -> None:
     resident, virtual = sizes()
     assert 1 << 20 < resident < virtual
-    assert found_limit() > 0
+    assert find_limit() > 0
     give_back_heap()
 
 
@@ -199,4 +199,4 @@ def test_this_process_has_a_size_and_a_limit() -> None:
 def test_workers_leave_something_to_their_parent(monkeypatch: pytest.MonkeyPatch, limit: int, workers: int, part: int) -> None:
     """Two of 115 MiB each, at which publishers are not read, and an idle parent were killed for more than 256 MiB."""
     monkeypatch.setattr(memory_limit, "cgroup_limits", lambda _: [limit << 20])
-    assert found_limit(workers) == part << 20
+    assert find_limit(workers) == part << 20

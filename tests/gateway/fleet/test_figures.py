@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.fleet.figures import FIGURES, FleetFigures, OwnFigures, believed
+from gateway.fleet.figures import FIGURES, FleetFigures, OwnFigures, parse_figures
 from gateway.fleet.redis_owner import RedisOwner
 from gateway.fleet.script import figures_key_of
 from limiter.limits import SECOND, Limit, Rate
@@ -28,7 +28,7 @@ def told(name: str, received: float, waiting: int = 0, connections: int = 1) -> 
 
 
 def names(answers: list[object]) -> list[str]:
-    return [each.name for each in believed(answers, 5).members]
+    return [each.name for each in parse_figures(answers, 5).members]
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_rates_are_means_of_ten_seconds_and_sums_over_topics() -> None:
     ],
 )  # fmt: skip
 def test_nonsense_is_left_out(nonsense: object) -> None:
-    found = believed(["0 " + told("b", 1), nonsense, ("-9 " + told("a", 1)).encode()], 5)
+    found = parse_figures(["0 " + told("b", 1), nonsense, ("-9 " + told("a", 1)).encode()], 5)
     assert ([each.name for each in found.members], found.missing) == (["a", "b"], [])
 
 
@@ -83,7 +83,7 @@ def test_what_is_too_long_is_not_read(owner: RedisOwner) -> None:
 
 
 def test_the_sum_is_of_all_members() -> None:
-    found = believed(["0 " + told("b", 1, 2, 3), "0 " + told("a", 10, 20, 30)], 5)
+    found = parse_figures(["0 " + told("b", 1, 2, 3), "0 " + told("a", 10, 20, 30)], 5)
     assert found.sum() == dict(zip(FIGURES, (11, 5.5, 5.5, 110, 22, 33), strict=True))
     assert FleetFigures([], []).sum() == dict.fromkeys(FIGURES, 0)
 
@@ -92,21 +92,21 @@ def test_each_reads_what_all_have_told_lately(owner: RedisOwner) -> None:
     assert names(owner.share(told("a", 5), read=True)) == ["a"]
     assert owner.share(told("a", 5), read=False) == []
     owner.member = "b"
-    assert [each.received_per_second for each in believed(owner.share(told("b", 7), read=True), 5).members] == [5, 7]
+    assert [each.received_per_second for each in parse_figures(owner.share(told("b", 7), read=True), 5).members] == [5, 7]
     owner.clock_us += 6_000_000
-    found = believed(owner.share(told("b", 7), read=True), 5)
+    found = parse_figures(owner.share(told("b", 7), read=True), 5)
     assert ([each.name for each in found.members], found.missing) == (["b"], ["a"]), "a has told nothing for 6 s"
     owner.member = "a after its restart"
-    found = believed(owner.share(told("a", 7), read=True), 5)
+    found = parse_figures(owner.share(told("a", 7), read=True), 5)
     assert ([each.name for each in found.members], found.missing) == (["a", "b"], [])
     owner.share("", read=False)
     owner.member = "b"
     owner.share("", read=False)
     owner.member = "c"
-    found = believed(owner.share(told("c", 7), read=True), 5)
+    found = parse_figures(owner.share(told("c", 7), read=True), 5)
     assert ([each.name for each in found.members], found.missing) == (["c"], ["a"]), "a's last process and b have left"
     owner.clock_us += 600_000_000
-    assert believed(owner.share(told("c", 7), read=True), 5).missing == []
+    assert parse_figures(owner.share(told("c", 7), read=True), 5).missing == []
 
 
 def test_the_hash_is_forgotten_with_the_fleet(owner: RedisOwner, redis_server: RedisServer) -> None:

@@ -10,8 +10,8 @@ from msgspec import to_builtins
 
 from common.tls.certificates import TlsFileError
 from config import Settings, diff, load
-from config.reloading import merged
-from gateway.listeners.factory import apply_tls, changed_tls, listeners_of, read_tls
+from config.reloading import merge
+from gateway.listeners.factory import apply_tls, find_changed_tls, listeners_of, read_tls
 from support.tls import NAME, Authority
 
 
@@ -43,7 +43,7 @@ def test_changed_files_are_reported_and_used_by_new_connections_and_failure_coun
     before.failures["expired"] = 3
     assert apply_tls(listening, read_tls(configured.listeners)) == []
     ca.issue("a", NAME, not_after=datetime(2041, 1, 1))  # noqa: DTZ001
-    told = changed_tls(listening, read_tls(configured.listeners))
+    told = find_changed_tls(listening, read_tls(configured.listeners))
     assert rabbit.tls is not None
     assert rabbit.tls.describe().certificate_expires == "2040-01-01T00:00:00Z", "saying so puts nothing in force"
     changed = apply_tls(listening, read_tls(configured.listeners))
@@ -97,6 +97,6 @@ def test_a_reload_changes_whether_clients_without_tls_are_let_in(ca: Authority, 
     before, after = mode("enforcing"), mode("permissive")
     assert diff(before, after) == {"in_force": ["listeners.rocket.tls.mode: enforcing -> permissive"], "needs_restart": []}
     listening = listeners_of(before)
-    apply_tls(listening, read_tls(merged(before, after).listeners))
+    apply_tls(listening, read_tls(merge(before, after).listeners))
     assert listening["rocket"].tls is not None
     assert listening["rocket"].tls.describe().mode == "permissive"

@@ -8,7 +8,7 @@ from common.views.limits import OverLimitView
 from common.views.listeners import ListenerView, SeatsView
 from common.views.snapshot import OverheadView
 from common.views.view import merge_all
-from gateway.telemetry.glance import MOST_OVER, WINDOW, RecentOverhead, in_short, over_limits
+from gateway.telemetry.glance import MOST_OVER, WINDOW, RecentOverhead, over_limits, shorten
 
 
 def over(thing: str, rate: float, since: float = 100.0, client: str = "10.0.0.7", **more: Any) -> OverLimitView:
@@ -47,5 +47,5 @@ def test_the_time_added_is_that_of_the_last_seconds() -> None:
 
 
 def test_a_listener_in_short() -> None:
-    (found,) = in_short([ListenerView(name="rabbit", protocol="amqp", seats=SeatsView(taken=1, most=2))])
+    (found,) = shorten([ListenerView(name="rabbit", protocol="amqp", seats=SeatsView(taken=1, most=2))])
     assert (found.name, found.seats, hasattr(found, "caps")) == ("rabbit", SeatsView(taken=1, most=2), False)

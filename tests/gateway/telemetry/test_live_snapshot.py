@@ -12,7 +12,7 @@ from control_plane.standalone import Standalone
 from gateway.data_plane import LocalPlane
 from gateway.telemetry import live_snapshot, refused_clients, status
 from gateway.workers.wire import StateReport
-from gateway.workers.worker import encoded
+from gateway.workers.worker import encode
 from support.idle_standalone import idle, idle_parent, written
 
 CONFIGURATION = """\
@@ -108,7 +108,7 @@ async def test_several_processes_are_summed_to_what_one_would_show(
     tick(standalone)
     alone = await standalone.snapshot()
     plane = LocalPlane(standalone.gateway)
-    views = {name: encoded(plane.view(name)) for name in ("status", "overhead", "listeners", "topics", "over")}
+    views = {name: encode(plane.view(name)) for name in ("status", "overhead", "listeners", "topics", "over")}
     folder = tmp_path / "several"
     folder.mkdir()
     with idle_parent(written(folder, CONFIGURATION.replace("name: one", "name: one, workers: 2"))) as parent:

@@ -113,7 +113,7 @@ def test_workers_are_summed_in_a_scrape(standalone: Standalone, disk: WaitingDis
     families = [scrapes.parse("".join(standalone.metrics({})))]
     disk.trouble = ""
     families.append(scrapes.parse("".join(standalone.metrics({}))))
-    summed = scrapes.merged([("1", families[0]), ("2", families[1])], {}, all_named())
+    summed = scrapes.merge_families([("1", families[0]), ("2", families[1])], {}, all_named())
     series = {each: number for name, family in summed.items() if "spool" in name for each, number in family.series.items()}
     assert (series["sluice_spool_bytes"], series["sluice_spool_size_bytes"], series[OF_ORDERS]) == (8192, 32 << 20, 14)
     assert (series['sluice_spool_blocked{worker="1"}'], series['sluice_spool_blocked{worker="2"}']) == (1, 0)

@@ -107,7 +107,7 @@ class Traffic:
         """Nothing that is in force has gone back, nor what is summed; nothing is lost; and the series are bounded."""
         living = [(str(number), self.told(worker)) for number, worker in enumerate(self.workers)]
         scrapes.forget_gone_rules(self.retired, [families for _, families in living])
-        now = dict(counters("".join(scrapes.lines(scrapes.merged(living, self.retired)))))
+        now = dict(counters("".join(scrapes.lines(scrapes.merge_families(living, self.retired)))))
         found = {labels: value for (_, labels), value in now.items()}
         lasting = {rule.name for rule in self.in_force} | {OTHER}
         assert {name: value for name, value in self.shown.items() if name[0] in lasting and found[name] < value} == {}
@@ -240,7 +240,7 @@ def test_no_counter_ever_goes_back_whatever_topics_and_workers_come_and_go(
     def scrape() -> None:
         nonlocal before
         living = [(name, worker.told()) for name, worker in workers.items()]
-        text = "".join(scrapes.lines(scrapes.merged(living, {}, [named], now)))
+        text = "".join(scrapes.lines(scrapes.merge_families(living, {}, [named], now)))
         holds(text)
         found = counters(text)
         assert {name: value for name, value in before.items() if found.get(name, value) < value} == {}
@@ -269,7 +269,7 @@ def test_of_several_workers_the_limit_is_told_once_and_its_last_origin_wins() ->
         limit = exposition.family("sluice_topic_limit", [(("rocketmq", "o", "produce", "messages", origin), rate)])
         return scrapes.parse("".join((*seen, *limit)))
 
-    found = scrapes.merged([("1", told("file", 500)), ("2", told("override", 40))], {}, named_series.all_named())
+    found = scrapes.merge_families([("1", told("file", 500)), ("2", told("override", 40))], {}, named_series.all_named())
     assert list(found["sluice_topic_limit"].series.values()) == [40]
     assert 'origin="override"' in next(iter(found["sluice_topic_limit"].series))
 

@@ -21,7 +21,7 @@ from gateway.telemetry import status
 from gateway.telemetry.views import DECODERS
 from gateway.workers import rules as rule_sets
 from gateway.workers.wire import FOR_PARENTS, FOR_WORKERS, Begin, Describe, Described, Reload, StateReport, listen
-from gateway.workers.worker import Worker, encoded
+from gateway.workers.worker import Worker, encode
 from support.idle_standalone import idle_parent, written
 from support.wires.wires import Wires
 
@@ -139,7 +139,7 @@ async def test_an_ended_worker_describes_nothing(several: Gateways) -> None:
 
 def test_the_worker_that_has_a_connection_is_told_to_close_it(several: Gateways) -> None:
     for worker, child in several.parent.children.items():
-        child.take(StateReport(7, {"connections": encoded({10 * worker: "amqp"})}, []))
+        child.take(StateReport(7, {"connections": encode({10 * worker: "amqp"})}, []))
     assert [several.parent.close_connection(number, "why") for number in (20, 99)] == [True, False]
     said = [child.outbox._frames[-1:] for child in several.parent.children.values()]
     assert [FOR_WORKERS.decode(frames[0][4:]) if frames else None for frames in said] == [None, Close(20, "why")]

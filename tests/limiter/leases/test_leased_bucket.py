@@ -12,7 +12,7 @@ from limiter.leases.lease import Lease
 from limiter.leases.leased_bucket import AGAIN_NS, IDLE_NS, LOST_NS, LeasedBucket
 from limiter.leases.leased_tokens import SLICE_NS, WHOLE, LeasedTokens, credit_line
 from limiter.leases.owner import LeaseOwner
-from limiter.leases.sharing import divided_limit, owner_limit
+from limiter.leases.sharing import divide_limit, owner_limit
 from limiter.limits import NEVER, SECOND, Limit, Rate
 from limiter.rules.rule_set import Override
 from support.models.asking import Match, RuleSet, ask, judge_of, key_of, per_topic, rocketmq_topic
@@ -174,7 +174,7 @@ def test_a_live_change_that_moves_a_topic_to_another_bucket_takes_its_debt_along
 
 
 def test_fraction_divides_rates_exactly() -> None:
-    assert divided_limit(Limit(messages=Rate(10), bytes=Rate(1000)), 3) == Limit(
+    assert divide_limit(Limit(messages=Rate(10), bytes=Rate(1000)), 3) == Limit(
         messages=Rate(10, 3 * SECOND), bytes=Rate(1000, 3 * SECOND), messages_burst=3, bytes_burst=333
     )
 

@@ -9,7 +9,7 @@ from limiter.limits import MAX_PER_SECOND, Limit, Rate
 from limiter.quota_snapshot import Quota
 from limiter.request import Request
 from limiter.rules.explanation import explain
-from limiter.rules.hourly_raise import SLICE, HourlyRaise, raised
+from limiter.rules.hourly_raise import SLICE, HourlyRaise, raise_rate
 from limiter.rules.rule_set import Match, Override, Rule, RuleSet
 from limiter.rules.subject import Subject
 from limiter.topics import TopicName, amqp_topic, rocketmq_topic
@@ -39,16 +39,16 @@ def asked(messages: float, size: float = 0.0, most: float = 4.0) -> HourlyRaise:
     ],
 )
 def test_the_raise_is_the_factor_times_the_demand_within_its_bounds(demand: float, rate: float, burst: int) -> None:
-    found = raised((10, 100), 3.0, demand, 4.0)
+    found = raise_rate((10, 100), 3.0, demand, 4.0)
     assert found is not None
     assert found == pytest.approx((rate, burst), rel=1e-9)
 
 
 def test_what_has_no_factor_no_rate_or_no_room_stays_as_published() -> None:
-    assert raised(None, 3.0, 100.0, 4.0) is None
-    assert raised((10, 100), None, 100.0, 4.0) == (10, 100)
-    assert raised((0, 0), 3.0, 100.0, 4.0) == (0, 0)
-    assert raised((MAX_PER_SECOND, 1), 3.0, 1e18, 4.0) == (MAX_PER_SECOND, 1)
+    assert raise_rate(None, 3.0, 100.0, 4.0) is None
+    assert raise_rate((10, 100), None, 100.0, 4.0) == (10, 100)
+    assert raise_rate((0, 0), 3.0, 100.0, 4.0) == (0, 0)
+    assert raise_rate((MAX_PER_SECOND, 1), 3.0, 1e18, 4.0) == (MAX_PER_SECOND, 1)
 
 
 def test_each_dimension_is_raised_by_its_own_demand() -> None:

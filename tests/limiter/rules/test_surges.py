@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from limiter.quota_snapshot import Quota
-from limiter.rules.hourly_raise import HourlyRaise, raised
+from limiter.rules.hourly_raise import HourlyRaise, raise_rate
 from limiter.rules.surges import DECAY, MARGIN, SLICE, Surges
 from limiter.topics import TopicName, amqp_topic, rocketmq_topic
 
@@ -90,12 +90,12 @@ def test_a_group_of_topics_surges_under_its_own_name() -> None:
 
 
 def test_the_larger_of_hour_and_surge_holds_below_the_bound_and_above_the_published_rate() -> None:
-    assert raised((10, 100), 3.0, 5.0, 4.0, 12.0) == (15.0, 150)
-    assert raised((10, 100), 3.0, 2.0, 4.0, 12.0) == (12.0, 120)
-    assert raised((10, 100), 3.0, 2.0, 4.0, 60.0) == (40.0, 400)
-    assert raised((10, 100), 3.0, 0.0, 4.0, 9.0) == (10, 100)
-    assert raised((10, 100), None, 0.0, 4.0, 60.0) == (10, 100), "a person has set it"
-    assert raised((0, 0), 3.0, 0.0, 4.0, 60.0) == (0, 0)
+    assert raise_rate((10, 100), 3.0, 5.0, 4.0, 12.0) == (15.0, 150)
+    assert raise_rate((10, 100), 3.0, 2.0, 4.0, 12.0) == (12.0, 120)
+    assert raise_rate((10, 100), 3.0, 2.0, 4.0, 60.0) == (40.0, 400)
+    assert raise_rate((10, 100), 3.0, 0.0, 4.0, 9.0) == (10, 100)
+    assert raise_rate((10, 100), None, 0.0, 4.0, 60.0) == (10, 100), "a person has set it"
+    assert raise_rate((0, 0), 3.0, 0.0, 4.0, 60.0) == (0, 0)
 
 
 def test_each_dimension_surges_by_itself() -> None:
