@@ -33,8 +33,9 @@ class Invalid(Exception):  # noqa: N818  -- never leaves this package; it become
 class Reading:
     """One load in progress: collects problems and the location of every value."""
 
-    def __init__(self, problems: Problems) -> None:
+    def __init__(self, problems: Problems, whole: Kind[Any] | None = None) -> None:
         self.problems = problems
+        self.whole = whole  # the kind of the whole file, in which a misplaced key may have its place; None: of a part alone
         self.directories: dict[str, Path] = {}  # name of a file -> its directory, against which its relative paths are taken
         self.origins = SettingOrigins()  # path of a setting -> where it was written
         self.taken: dict[str, list[Any]] = {}  # path of a list that is read now -> what was read of it

@@ -38,7 +38,7 @@ def load(
     environ = {name: text for name, text in (environ or {}).items() if name.startswith(PREFIX)}
     flags = dict(flags or {})
     problems = Problems()
-    reading = Reading(problems)
+    reading = Reading(problems, ROOT)
     tree = read(file, path, problems) if given is None else given.tree(problems)
     directory = file.absolute().parent if given is None else given.directory
     reading.directories = {path: directory, NOWHERE.file: directory}
@@ -80,7 +80,7 @@ def load_rules(path: Path | str) -> tuple[Rule, ...]:
     """The rules in the file at `path`, read as a gateway reads its `rules_file`. Raises ConfigError with all faults."""
     name = str(path)
     problems = Problems()
-    reading = Reading(problems)
+    reading = Reading(problems, ROOT)
     reading.directories = {name: Path(path).absolute().parent}
     rules = _read_rules(Path(path), name, reading)
     problems.check()

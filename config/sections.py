@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar, overload
 
@@ -121,14 +122,17 @@ class Section(Kind[T]):
                 except Invalid as invalid:
                     reading.problems.add(node.key_at(key), inner, invalid.message, invalid.remedy)
             elif key not in self.settings:
-                reading.problems.add(node.key_at(key), inner, "unknown key", self.remedy(key))
+                reading.problems.add(node.key_at(key), inner, "unknown key", self.remedy(key, reading.whole))
 
-    def remedy(self, key: str) -> str:
-        """The way out for an unknown key."""
+    def remedy(self, key: str, whole: Kind[Any] | None) -> str:
+        """The way out for an unknown key, which may have its place elsewhere in the whole file."""
         if key == "<<":
             return "merge keys are not supported: write the values out"
         if key in self.gone:
             return self.gone[key]
+        place = None if whole is None else place_elsewhere(whole, key)
+        if place is not None:
+            return place
         meant = suggestion(key, [*self.settings, *self.not_yet])
         return f"did you mean `{meant}`?" if meant else f"known here: {', '.join(self.settings)}"
 
@@ -160,6 +164,40 @@ class Section(Kind[T]):
         if one_of:
             found |= {"type": "object", "oneOf": [{"required": [key]} for key in one_of]}
         return found
+
+
+MAX_PLACES: Final = 3  # of one key; of more, as of `name`, none is more likely than another
+
+
+def place_elsewhere(whole: Kind[Any], key: str) -> str | None:
+    """Where a key stands that stands somewhere else in the file than it was written; None where there is none, or too many places."""
+    found = dict(places_of(whole, key))
+    if not 0 < len(found) <= MAX_PLACES:
+        return None
+    if key in found:
+        kind = "a section of its own" if found[key] else "a key at the top of the file"
+        return f"{key} is {kind}: {key}: ..."
+    return f"{key} has its place at {' or '.join(found)}"
+
+
+def places_of(kind: Kind[Any], key: str, path: str = "") -> Iterator[tuple[str, bool]]:
+    """The places in `kind` that are called `key`, as `limiter.threads` or `rules[].limit.messages`, and whether each is a section."""
+    if isinstance(kind, Section):
+        for name, (_, known) in kind.settings.items():
+            inner = f"{path}.{name}" if path else name
+            if name == key:
+                yield inner, isinstance(within(known.kind), Section)
+            yield from places_of(known.kind, key, inner)
+    elif isinstance(kind, ListOf | OneOrMore):
+        yield from places_of(kind.item, key, f"{path}[]")
+    elif within(kind) is not kind:
+        yield from places_of(within(kind), key, path)
+
+
+def within(kind: Kind[Any]) -> Kind[Any]:
+    """The section in a kind that is one or else something (`off`, a rule); any other as it is."""
+    section = getattr(kind, "section", None)
+    return section if isinstance(section, Kind) else kind
 
 
 class ListOf(Kind[tuple[T, ...]]):

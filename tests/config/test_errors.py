@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,10 @@ LISTENERS = "listeners:\n  - {name: rabbit, protocol: amqp, bind: 127.0.0.1:5672
 BROKEN = [
     ("unknown key", "limiter: {treads: 1}\n", 3, 11, "limiter.treads", "unknown key", "did you mean `threads`?"),
     ("unknown section", "creditt: {}\n", 3, 1, "creditt", "unknown key", "did you mean `credit`?"),
+    ("section in another", "gateway: {drain: {timeout: 5s}}\n", 3, 11, "gateway.drain", "unknown key", "drain is a section of its own: drain: ..."),
+    ("key of the top in a section", "gateway: {rules_file: limits.yaml}\n", 3, 11, "gateway.rules_file", "unknown key", "rules_file is a key at the top of the file"),
+    ("key of another section", "gateway: {roll_every: 5min}\n", 3, 11, "gateway.roll_every", "unknown key", "roll_every has its place at access_log.roll_every"),
+    ("key of a section within", "rules: [{name: a, routing_key: 'a.#', limit: {messages: 1/s}}]\n", 3, 19, "rules[0].routing_key", "unknown key", "has its place at rules[].match.routing_key"),
     ("wrong type", "limiter:\n  threads: two\n", 4, 12, "limiter.threads", 'expected a whole number, got "two"', "write it like 1"),
     ("bare number", "rules:\n  - name: a\n    limit: {messages: 500}\n", 5, 23, "rules[0].limit.messages", "500 has no unit", "did you mean 500/s?"),
     ("duplicate key", "log: {level: info}\nlog: {level: debug}\n", 4, 1, "", 'duplicate key "log"', "the first is in line 3"),
@@ -369,3 +374,24 @@ def test_several_addresses_behind_a_listener(faults: Faults, upstream: str, path
     (problem,) = faults(f"{BEFORE_UPSTREAM}{upstream}}}]\n")
     assert (problem.path, problem.message) == (f"listeners[0].{path}", message)
     assert remedy in problem.remedy
+
+
+def test_every_key_has_a_place_that_can_be_named() -> None:
+    """Each setting of the schema is found by its name, so that none is "unknown" without a word where it stands elsewhere."""
+    from config.sections import places_of
+    from config.settings import ROOT
+
+    def paths(schema: Any, path: str = "") -> set[str]:
+        found: set[str] = set()
+        for each in (schema, *schema.get("oneOf", []), *schema.get("anyOf", [])):
+            for name, inner in each.get("properties", {}).items():
+                place = f"{path}.{name}" if path else name
+                found |= {place} | paths(inner, place)
+            if isinstance(each.get("items"), dict):
+                found |= paths(each["items"], f"{path}[]")
+        return found
+
+    of_schema = paths(ROOT.schema())
+    assert len(of_schema) > 100
+    for place in of_schema:
+        assert place in dict(places_of(ROOT, place.rpartition(".")[2])), place
