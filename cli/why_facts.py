@@ -39,6 +39,7 @@ ENDED: Final = "worker_ended"
 MAX_EVENTS: Final = 500  # events; asked for
 MAX_CLIENTS: Final = 8  # client addresses; whose connections are looked up
 MAX_CONNECTIONS: Final = 20  # connections; looked at of one address
+MAX_LISTENERS: Final = 16  # listeners; whose caps are asked for
 MAX_RANKED: Final = 500  # clients; of the ranking over all topics
 MAX_NEAR: Final = 500  # topics; looked at for a name like one that has not come
 MAX_SHOWN: Final = 3  # of these, shown
@@ -114,6 +115,7 @@ class Findings:
     status: JSONObject
     near: list[str] = field(default_factory=list)  # where no message of it has come: names like it, as one types them
     absent: list[AbsentSender] = field(default_factory=list)  # of those asked about
+    caps: dict[str, Limited] = field(default_factory=dict)  # by listener: its cap, which holds for the messages that come by it
 
     @property
     def worst(self) -> Limited | None:
@@ -173,7 +175,24 @@ def gathered(client: AdminClient, words: tuple[str, ...], sender: Mapping[str, s
     clients = _clients(client, traffic, levels, (protocol, topic))
     near = [] if traffic else near_names(client, protocol, topic)
     absent = _absent(client, protocol, given, traffic)
-    return Findings(words, body, levels, traffic, clients, quotas, _or_nothing(client, "/v1/status") or {}, near, absent)
+    caps = {} if given.get("listener") else _caps(client, target, {**sender_then, **given}, levels, events, (protocol, topic))
+    return Findings(words, body, levels, traffic, clients, quotas, _or_nothing(client, "/v1/status") or {}, near, absent, caps)
+
+
+def _caps(
+    client: AdminClient, target: str, sender: Mapping[str, str], levels: list[Limited], events: list[JSONObject], key: tuple[str, str]
+) -> dict[str, Limited]:
+    """The caps of the listeners by which messages of `key` (protocol, topic) may come, but for those among `levels`."""
+    protocol, topic = key
+    known = {one.level.get("thing") for one in levels if one.level.get("per") == "listener"}
+    listeners = (_or_nothing(client, "/v1/listeners") or {}).get("items") or []
+    found = {}
+    for name in [str(each.get("name")) for each in listeners if each.get("protocol") == protocol][:MAX_LISTENERS]:
+        body = (_or_nothing(client, target, {**sender, "listener": name}) or {}) if name not in known else {}
+        for level in body.get("levels") or []:
+            if level.get("per") == "listener" and level.get("thing") not in known:
+                found[name] = Limited(level, last_event(events, level, topic))
+    return found
 
 
 def _absent(client: AdminClient, protocol: str, given: Mapping[str, str], traffic: list[JSONObject]) -> list[AbsentSender]:
@@ -382,6 +401,7 @@ def as_json(findings: Findings, libraries: list[ClientAdvice], commands: list[st
         "wait_ms": worst.usage.get("wait_ms") if worst is not None else None,
         "limit": None if worst is None else {name: value for name, value in worst.level.items() if name != "usage"},
         "levels": [one.level for one in findings.levels],
+        "caps": {name: one.level for name, one in findings.caps.items()},
         "quotas": findings.quotas,
         "clients": [
             {

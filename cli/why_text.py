@@ -37,6 +37,7 @@ HEADLINES: Final = {
     "within": "within its limit, nothing was refused, and nothing had to wait",
     "unseen": "no message of it has come yet",
     "unlimited": "no limit holds for it",
+    "capped": "no limit of its own holds for it; a listener has a cap",
 }
 
 
@@ -57,6 +58,8 @@ def written(findings: Findings, libraries: list[ClientAdvice]) -> Iterator[str]:
     others = [each for each in findings.levels if each not in shown]
     if others:
         yield from beside("also", "; ".join(in_short(each) for each in others), width)
+    if findings.caps:
+        yield from beside("caps", [f"if it comes by {name}: {in_short(cap)}" for name, cap in findings.caps.items()], width)
     if findings.clients and one is not None:
         yield from beside("clients", [client_text(client) for client in findings.clients], width)
     for absent in findings.absent:
@@ -87,7 +90,8 @@ def beside(name: str, text: str | list[str], width: int, *, indent: int = INDENT
 def headline(findings: Findings) -> str:
     one = findings.worst
     waits = one is not None and findings.account(one).get("state") == "waiting"
-    text = f"{' '.join(findings.words)}: {HEADLINES['waiting_now' if waits and findings.state == 'limited_now' else findings.state]}"
+    state = "capped" if findings.state == "unlimited" and findings.caps else findings.state
+    text = f"{' '.join(findings.words)}: {HEADLINES['waiting_now' if waits and state == 'limited_now' else state]}"
     if one is None or not one.enforced:
         return text
     by = "" if one.level.get("per") == "topic" else f"by the limit {whose(one.level)}"

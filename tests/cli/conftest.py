@@ -52,6 +52,7 @@ class Admin:
     spool: dict[str, Any] = field(default_factory=dict)  # the figures of `GET /v1/spool`
     requests: list[Request] = field(default_factory=list)
     answers: dict[str, tuple[int, dict[str, Any]]] = field(default_factory=dict)  # "METHOD path" -> an answer out of the ordinary
+    computed: dict[str, Callable[[dict[str, str]], dict[str, Any]]] = field(default_factory=dict)  # "METHOD path" -> the body for a query
     race: Callable[[], None] | None = None  # what somebody else does between a GET and the write after it
 
     def writes(self) -> list[Request]:
@@ -93,6 +94,9 @@ class Handler(BaseHTTPRequestHandler):
         strange = self.admin.answers.get(f"{request.method} {request.path}")
         if strange is not None:
             return *strange, ""
+        computed = self.admin.computed.get(f"{request.method} {request.path}")
+        if computed is not None:
+            return 200, computed(request.query), ""
         if request.path in {"/livez", "/readyz"}:
             return 200, {"ready": True}, ""
         if request.headers.get("Authorization") != f"Bearer {TOKEN}":

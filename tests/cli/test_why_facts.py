@@ -225,6 +225,30 @@ def test_a_sender_of_which_nothing_has_come_is_told_with_those_that_there_are(
     assert "is known" not in sluice("why", *WORDS, option, there).out
 
 
+def test_the_cap_of_each_listener_by_which_a_topic_may_come_is_named(sluice: Any, admin: Any) -> None:
+    """Regression: with two listeners of a protocol the caps were missing, unless the log named the very topic."""
+
+    def cap(name: str, over: int) -> dict[str, Any]:
+        usage = {**level()["usage"], "refused": over, "last_refused": "2026-11-25T21:34:31.000Z" if over else None}
+        return level(per="listener", thing=name, rule=f"cap-{name}", usage=usage)
+
+    def answer(query: dict[str, str]) -> dict[str, Any]:
+        caps = {"rabbit": cap("rabbit", 900), "shop": cap("shop", 0)}
+        return {"protocol": "amqp", "topic": KEY, "levels": [caps[query["listener"]]] if query.get("listener") in caps else []}
+
+    listeners = [{"name": name, "protocol": protocol} for name, protocol in (("rabbit", "amqp"), ("shop", "amqp"), ("rocket", "rocketmq"))]
+    admin.answers["GET /v1/listeners"] = (200, {"items": listeners, "next": None, "total": 3})
+    admin.computed["GET /v1/limits/amqp/%2F/bills/bill.eu"] = answer
+    said = " ".join(sluice("why", *WORDS).out.split())
+    assert "no limit of its own holds for it; a listener has a cap" in said
+    assert "if it comes by rabbit: 10/s" in said
+    assert "for the listener rabbit of rule cap-rabbit: was over it" in said
+    assert "if it comes by shop: 10/s" in said
+    assert "for the listener shop of rule cap-shop: within it" in said
+    assert sorted(sluice("why", *WORDS, "-o", "json").json["caps"]) == ["rabbit", "shop"]
+    assert "if it comes by" not in sluice("why", *WORDS, "--listener", "shop").out
+
+
 def test_the_event_of_a_rule_for_several_operations_is_found_for_each_and_those_of_live_changes_are_told_apart() -> None:
     """One bucket is for all of a rule's operations, and its event names the worst; what no rule is for is a bucket per operation."""
     events = [{"per": "vhost", "rule": "work", "thing": "/", "operation": "declare", "topic": "t"}]
