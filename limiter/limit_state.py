@@ -57,6 +57,7 @@ class LimitState:
         "shadow_refused",
         "thing",
         "wait_ns",
+        "would_refuse",
     )
 
     def __init__(self, bucket: Bucket, now: int) -> None:
@@ -89,6 +90,7 @@ class LimitState:
         self.held = bucket.held
         self.refused = bucket.refused
         self.shadow_refused = bucket.shadow_refused
+        self.would_refuse = bucket.shadow_refused - bucket.shadow_before  # of these, what the rule itself has counted
         self.last_refused_at = None if bucket.last_refused_at < 0 else bucket.last_refused_at
 
     def __repr__(self) -> str:

@@ -88,7 +88,7 @@ async def counted(context: Context, found: list[RuleView]) -> list[RuleView]:
             for state in states:
                 rule = state.effective.rule
                 if rule.name in shadows and rule.mode == "shadow":
-                    shadows[rule.name] += state.shadow_refused
+                    shadows[rule.name] += state.would_refuse
     found = [with_fields(each, would_refuse=shadows[each.name]) if each.name in shadows else each for each in found]
     return [
         with_fields(each, candidate_usage=candidate_usage(counts[each.name], context.seconds_at))

@@ -67,6 +67,7 @@ class Bucket:
         "reported_refused",
         "rule",
         "shadow",
+        "shadow_before",
         "shadow_refused",
         "slots",
         "state",
@@ -97,6 +98,7 @@ class Bucket:
         self.asked_bytes: i64 = 0
         self.over_limit = 0  # messages that found it used up, each once, whatever became of them
         self.shadow_refused = 0
+        self.shadow_before = 0  # of `shadow_refused`, what rules before this one have counted
         self.held = 0  # messages that waited for this limit; counted by the loop, as the next
         self.refused = 0  # messages this limit cost: told so, dropped, or their channel or connection closed
         self.waiter = 0  # who was held by it last (`gateway/pipeline/actions/holding.py`), as the loop knows them; 0: nobody yet
@@ -136,6 +138,8 @@ class Bucket:
             self.breaker = Breaker(new.breaker_ns())
         if self.candidate is not None or new.candidate is not None:
             self.candidate = next_candidate(self.candidate, new, self.factory.candidate(new), since)
+        if new.name != old.name:
+            self.shadow_before = self.shadow_refused
         self.effective = effective
         self.rule = new
         self.shadow = new.mode == "shadow"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from array import array
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -171,6 +172,22 @@ def test_shadow_counts_and_never_refuses() -> None:
     state = judge.state(rocketmq_topic(b"orders"), BEGIN)
     assert state is not None
     assert (state.admitted, state.over_limit, state.shadow_refused, state.breaker) == (10, 0, 15, "open")
+
+
+def test_a_shadow_rule_does_not_count_what_the_rule_before_it_has_counted() -> None:
+    """Regression: a rule just added showed what the one before it would have refused, as a topic's bucket goes on from rule to rule."""
+    judge = judge_of(per_topic(10, mode="shadow"))
+    ask(judge, key_of(judge, "orders"), BEGIN, count=25)
+    before = judge.state(rocketmq_topic(b"orders"), BEGIN)
+    judge.replace(RuleSet((replace(per_topic(10, mode="shadow"), name="another"),)), BEGIN)
+    state = judge.state(rocketmq_topic(b"orders"), BEGIN)
+    assert before is not None
+    assert state is not None
+    assert (before.would_refuse, state.would_refuse, state.shadow_refused) == (15, 0, 15)
+    ask(judge, key_of(judge, "orders"), BEGIN, count=5)
+    after = judge.state(rocketmq_topic(b"orders"), BEGIN)
+    assert after is not None
+    assert after.would_refuse == 5
 
 
 def test_a_shadow_sees_what_the_enforced_levels_let_pass() -> None:
