@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from cli.client import AdminClient, token_for
 from cli.exits import CommandError
@@ -24,6 +25,7 @@ from spark_jobs.nights.rails import Rails
 if TYPE_CHECKING:
     from spark_jobs.parameters import Parameters
 
+OF_ONE_RUN: Final = {"date", "again", "dry_run", "report", "form", "timeout"}  # options
 EXAMPLE: Final = (
     "sluice quotas nightly --log /srv/access-log --state /srv/quota-state --shadow-nights 3\n"
     "sluice quotas nightly --log s3a://bucket/log --state s3a://bucket/quotas --gateway http://127.0.0.1:9181,one.token "
@@ -108,6 +110,7 @@ def nightly(
             Location.of("log", log), Location.of("state", state), day.date, zone, parameters.remember_days,
             return_margin=None if no_return else return_margin / 100, max_would_refuse=max_would_refuse / 100, rails=rails,
             compute={**given, **{name: more.pop(name) for name in ("exclude", "pins", "driver_memory", "conf")}},
+            command=(*typed(ctx), "--date", day.date, "--again"),
         )  # fmt: skip
     except ValueError as error:
         raise CommandError(USAGE, str(error)) from None
@@ -133,6 +136,20 @@ def nightly(
         except OSError as error:  # the night is over, however it went
             print_status(f"{report}: {error.strerror}; the report is at {place}")
     ctx.exit(result.code)
+
+
+def typed(ctx: click.Context) -> list[str]:
+    """The command with its options, also those out of the environment, but for those of one run. No option has a token itself."""
+    words = ["sluice", "quotas", "nightly"]
+    for option in ctx.command.params:
+        assert option.name is not None
+        given = ctx.get_parameter_source(option.name) in {ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT}
+        if not given or option.name in OF_ONE_RUN:
+            continue
+        value = ctx.params[option.name]
+        for each in value if isinstance(value, tuple) else (value,):
+            words += [option.opts[0]] if isinstance(each, bool) else [option.opts[0], str(each)]
+    return words
 
 
 def checked(given: Mapping[str, Any], exclude: Sequence[str], pins: str | None, memory: str | None, conf: Sequence[str]) -> Parameters:

@@ -10,9 +10,10 @@ Messages of topics with a quota; without those that a person has pinned. No Spar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date as calendar_date
-from typing import TYPE_CHECKING, Final, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +46,11 @@ class JudgedDay(NamedTuple):
     refused: float
     live: float | None  # None: nothing is live
     with_pins: float  # share of all, also of topics that are pinned, that tonight's quotas would have refused
+    topics: Mapping[tuple[str, str], float] = MappingProxyType({})  # protocol and topic -> refused, of all that were refused something
+
+    def to_json(self) -> dict[str, Any]:
+        """Without the topics, of which there may be many."""
+        return {name: value for name, value in self._asdict().items() if name != "topics"}
 
     @property
     def share(self) -> float:
@@ -73,7 +79,7 @@ def judged_day(date: str, rows: pa.Table, snapshot: Snapshot, live: Snapshot) ->
     offered, refused = np.where(np.isnan(new[0]), 0.0, surfaces.total), surfaces.lost(*new)
     return JudgedDay(
         date, float(offered[own].sum()), _lost(refused[own]), _lost(surfaces.lost(*old)[own]) if live.quotas else None,
-        _lost(refused) / max(float(offered.sum()), 1.0),
+        _lost(refused) / max(float(offered.sum()), 1.0), {key: float(lost) for key, lost in zip(keys, refused, strict=True) if lost >= 1},
     )  # fmt: skip
 
 

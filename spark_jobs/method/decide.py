@@ -35,6 +35,9 @@ class Decided(NamedTuple):
     upper: Floats
     kept: NDArray[np.bool_]  # it does
     cut: NDArray[np.bool_]  # the capacity or the ceiling leaves less than is wanted
+    capacity: float = 0.0  # which of the two: the ceiling where the rate is as high as that; 0: none
+    ceiling: float = 0.0
+    fixed: float = 0.0  # what pins, and topics that are not seen any more, take of the capacity
 
 
 def floors(memory: Memory, dimension: str, parameters: Parameters) -> Floats:
@@ -82,4 +85,7 @@ def decide(
         bursts = np.where(stays, live_bursts, bursts)
     even = newest(memory.evenness)
     hourly = found.peakiness * k * np.where(np.isnan(even), 1.0, even)
-    return Decided(found, wanted, rates, bursts, learning, railed.held, hourly, largest, railed.lower, railed.upper, kept, cut)
+    return Decided(
+        found, wanted, rates, bursts, learning, railed.held, hourly, largest, railed.lower, railed.upper, kept, cut,
+        parameters.capacity(dimension), ceiling, float(np.nansum(fixed)) + elsewhere,
+    )  # fmt: skip

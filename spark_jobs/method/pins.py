@@ -58,10 +58,7 @@ def remarks(pins: Sequence[Pin], date: str, parameters: Parameters) -> list[str]
         rates = pinned_rates(pins, date, dimension)
         capacity, ceiling = parameters.capacity(dimension), parameters.ceiling(dimension)
         if capacity and sum(rates.values()) >= capacity:
-            whole = f"{sum(rates.values()):g} {dimension}/s, and the capacity is {capacity}"
-            found.append(
-                f"the pins alone are {whole}: they hold, and every other topic has its least rate; pin less, or raise the capacity"
-            )
+            found.append(over_capacity(dimension, sum(rates.values()), capacity))
         if ceiling:
             found += [
                 f"{protocol} topic {topic} is pinned at {rate:g} {dimension}/s, above the ceiling of {ceiling}: the pin holds"
@@ -69,6 +66,14 @@ def remarks(pins: Sequence[Pin], date: str, parameters: Parameters) -> list[str]
                 if rate > ceiling
             ]
     return found
+
+
+def over_capacity(dimension: str, pinned: float, capacity: float) -> str:
+    """A sentence about pins that leave nothing of the capacity."""
+    return (
+        f"the pins alone are {pinned:g} {dimension}/s, and the capacity is {capacity:g}: they stay, and every other topic gets its least "
+        "quota; lower the pins, or raise the capacity"
+    )
 
 
 def read_pins(data: bytes) -> list[Pin]:

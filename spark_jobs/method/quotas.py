@@ -15,7 +15,7 @@ from spark_jobs.method.history import History
 from spark_jobs.method.memory import Floats, Ints, Memory, greatest, mean_of
 from spark_jobs.method.pins import Pin
 from spark_jobs.parameters import Parameters
-from spark_jobs.report.words import rate, three
+from spark_jobs.report.words import TIMES, rate, three
 
 NIGHTS: Final = (7, 28)
 UNITS: Final = {"messages": "messages", "bytes": "bytes"}
@@ -148,24 +148,28 @@ class Facts:
         if np.isnan(decided.rates[at]):
             return "learning", "learning: nothing is known of it yet; the rule of the file stands"
         level, peak, wanted = (float(each[at]) for each in (decided.shape.level, decided.shape.peakiness, decided.wanted))
-        reason = f"{rate(dimension, level)} expected, times {three(peak)} for its busiest seconds, times {three(self._k)} for safety"
+        reason = f"{rate(dimension, level)} expected {TIMES} {three(peak)} for its busiest seconds {TIMES} {three(self._k)} for safety"
         if self._family != "quota":
             reason = f"{self._family} at the same reserve as the method"
+        now = rate(dimension, float(decided.rates[at]))
         if decided.cut[at]:
-            left = rate(dimension, float(decided.rates[at]))
-            return "held" if decided.held[
-                at
-            ] else "quota", f"{reason}: {rate(dimension, wanted)}; the capacity or the ceiling leaves {left}"
+            return "held" if decided.held[at] else "quota", f"{reason} = {rate(dimension, wanted)}; {self._cut_by(at)} leaves it {now}"
         if decided.held[at]:
-            word = "below" if decided.held[at] > 0 else "above"
-            return "held", f"{reason}; held {word} {rate(dimension, wanted)} by the rail of one night"
+            return "held", f"{reason} = {rate(dimension, wanted)}; one night may move it no further than to {now}"
         if decided.kept[at]:
-            lower, upper = rate(dimension, float(decided.lower[at])), rate(dimension, float(decided.upper[at]))
-            stays = rate(dimension, float(decided.rates[at]))
-            reason += f": {rate(dimension, wanted)}; it stays at {stays}, which is between {lower} and {upper}"
+            reason += f" = {rate(dimension, wanted)}; the quota of {now} is near enough, and stays"
         elif decided.rates[at] < wanted * (1 - 1e-9):
-            reason += f": {rate(dimension, wanted)}; the ceiling or the capacity leaves {rate(dimension, float(decided.rates[at]))}"
+            reason += f" = {rate(dimension, wanted)}; {self._cut_by(at)} leaves it {now}"
         return "quota", reason
+
+    def _cut_by(self, at: int) -> str:
+        decided = self.decided
+        if decided.ceiling and decided.rates[at] >= decided.ceiling * (1 - 1e-9):
+            return f"the ceiling of {rate(self._dimension, decided.ceiling)}"
+        if not decided.capacity:
+            return "the ceiling or the capacity"
+        whole = f"the capacity of {rate(self._dimension, decided.capacity)}"
+        return f"{whole}, less the {rate(self._dimension, decided.fixed)} of pins," if decided.fixed else whole
 
 
 def _quota(

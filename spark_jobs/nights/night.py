@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from common.failures import CONFLICT, FAILED, INTERRUPTED, NOT_AUTHORISED, UNREACHABLE, USAGE, Failure
 from common.figures import pluralise
-from limiter.quota_snapshot import Quota, Snapshot
+from limiter.quota_snapshot import JSON, Quota, Snapshot
 from spark_jobs.log.counted import unmark_counted
 from spark_jobs.nights.files import APPLIED, BEGUN, PLAN, PREVIOUS, QUOTAS, REPORT, Nights, days_of_log, missed_days
 from spark_jobs.nights.gateways import ENFORCE, SHADOW, FleetPublication, ReadGateway, pools, refuse_one_name, shared, whole_snapshot
@@ -41,6 +41,7 @@ INSUFFICIENT: Final = 5  # input
 MILLION: Final = 1_000_000
 COMPUTED_WITH: Final = "computed_with"  # of begun.json, beside the gateways' addresses
 MIN_OFFERED: Final = 1000  # messages; of fewer a share of refusals says little; as admin.quota_watch
+MOST_LOWERED: Final = 20  # topics; the report shows the first ten
 GO_ON: Final = "run it again, and it goes on where it stopped; `sluice quotas status` says what is in force"
 WORSE_THAN_SIMPLE: Final = 2.0  # times yesterday's maximum's refusals; below that it is the days that were hard, not the method (guess)
 
@@ -66,6 +67,7 @@ class Options:
     again: bool = False
     dry_run: bool = False
     compute: dict[str, Any] = field(default_factory=dict)  # further arguments of the computation
+    command: tuple[str, ...] = ()  # the night once more, as somebody types it: the report says so
 
     def computed_with(self) -> str:
         """The arguments that change what is computed, as text: a night that is run again with others is computed again. Of a file of pins
@@ -257,14 +259,15 @@ class Nightly:
         lowered = lowered_ppm(found.publish, days)
         promised = max(promised_ppm(snapshot), lowered)
         if lowered:  # the report foresees tomorrow with it
-            found = replace(found, publish=replace(found.publish, night={**found.publish.night, "lowered_ppm": lowered}))
+            of: dict[str, JSON] = {"lowered_ppm": lowered, "lowered_topics": most_lowered(days)}
+            found = replace(found, publish=replace(found.publish, night={**found.publish.night, **of}))
         faults = backtest_fault(snapshot, options.max_would_refuse, days), candidate_fault(days, found.publish, options)
         stops = [*found.tripped, *filter(None, (self._newer_in_force(), *faults))]
         parts = shared(found.publish, self._pools, nights.manifest(options.date).get("gateways") or ())
         wanted = {
             gateway.url: sha256 for group, part in zip(self._pools, parts, strict=True) for sha256 in [part.sha256()] for gateway in group
         }
-        written = {"guard_rails": stops, "promised_ppm": promised, "wanted": wanted, "judged": [day._asdict() for day in days]}
+        written = {"guard_rails": stops, "promised_ppm": promised, "wanted": wanted, "judged": [day.to_json() for day in days]}
         nights.write_json(options.date, PLAN, {**found.to_json(), **written})
         if stops:
             return self._end(STOPPED, found, f"nothing was published: {'; '.join(stops)}", stops)
@@ -283,7 +286,7 @@ class Nightly:
         quotas = found.publish.quotas
         railed = sum(each.evidence.get("status") == "held" for each in quotas)  # by the computation, or by the publication's own rail
         changes = f"{pluralise(len(quotas), 'quota')} of {options.date}, {len(found.differences)} changed, {railed} held"
-        return self._end(DONE, found, f"{changes}: {said} at {pluralise(len(self._gateways), 'gateway')}")
+        return self._end(DONE, found, f"{changes}: {said} at {pluralise(len(self._gateways), 'gateway')}", published=said)
 
     def _newer_in_force(self) -> str:
         """Why a night of the past is computed and not published, or ""."""
@@ -355,14 +358,16 @@ class Nightly:
 
     # ---- the end ------------------------------------------------------------------------------------------------------
 
-    def _end(self, code: int, found: QuotaPlan, outcome: str, stops: Sequence[str] = ()) -> Result:
-        """Write the report; it must not end a night that is published. `stops`: why it is not."""
+    def _end(self, code: int, found: QuotaPlan, outcome: str, stops: Sequence[str] = (), published: str = "") -> Result:
+        """Write the report; it must not end a night that is published. `stops`: why it is not; `published`: what the gateways did."""
         from spark_jobs.report import write_reports
+        from spark_jobs.report.needs import names
 
-        date = self._options.date
-        files = write_reports(
-            found.publish, self._before, {**found.to_json(), "guard_rails": list(stops), "outcome": outcome, "judged": self._judged}
-        )
+        date, options = self._options.date, self._options
+        gateways = [gateway.name for gateway in self._gateways] if published else []
+        told = {"gateways": gateways, "command": list(options.command), "ratio": options.rails.ratio, "guard_rails": list(stops)}
+        said = f"{published[:1].upper()}{published[1:]} at {names(gateways)}" if published else outcome
+        files = write_reports(found.publish, self._before, {**found.to_json(), **told, "outcome": said, "judged": self._judged})
         for name, data in files.items():
             self._nights.write(date, name, data)
         return Result(code, outcome, self._nights.file(date, REPORT), files[REPORT])
@@ -427,6 +432,19 @@ def lowered_ppm(publish: Snapshot, days: Sequence[JudgedDay]) -> int:
     if not days or not (is_lowered(publish) or any(map(is_pinned, publish.quotas))):
         return 0
     return round(sum(day.with_pins for day in days) / len(days) * MILLION)
+
+
+def most_lowered(days: Sequence[JudgedDay]) -> list[JSON]:
+    """The topics of which tonight's quotas would have refused most of the judged days: messages a day, and the day with the most."""
+    each: dict[tuple[str, str], list[tuple[float, str]]] = {}
+    for day in days:
+        for key, refused in day.topics.items():
+            each.setdefault(key, []).append((refused, day.date))
+    most = sorted(each.items(), key=lambda item: (-sum(refused for refused, _ in item[1]), item[0]))[:MOST_LOWERED]
+    return [
+        {"protocol": key[0], "topic": key[1], "refused": round(sum(refused for refused, _ in lost) / len(days)), "worst": max(lost)[1]}
+        for key, lost in most
+    ]
 
 
 def is_lowered(snapshot: Snapshot) -> bool:

@@ -184,11 +184,18 @@ def _held(before: Quota, quota: Quota, ratio: float, held: list[HeldRate]) -> Qu
         rate = float(f"{most * ratio if grows else least / ratio:.6g}")
         burst = max(1, min(ceil(old[1] * ratio * most / old[0]), max(int(old[1] / ratio * least / old[0]), new[1])))
         held.append(HeldRate(quota.protocol, quota.topic, dimension, old[0], new[0], rate))
-        texts.append(
-            f"{dimension} held at {'x' if grows else '1/'}{ratio:g}{' of a week ago' if (most if grows else least) != old[0] else ''}"
-        )
+        of = " of a week ago" if (most if grows else least) != old[0] else ""
+        texts.append(f"{dimension}: one night may at most {step(ratio, grows)} the quota{of}")
         quota = replace(quota, messages=(rate, burst)) if dimension == "messages" else replace(quota, bytes=(rate, burst))
     if not texts:
         return quota
     reason = "; ".join([*filter(None, [str(quota.evidence.get("reason") or "")]), *texts])
-    return replace(quota, evidence={**quota.evidence, "status": "held", "reason": reason})
+    status = "pinned" if quota.evidence.get("status") == "pinned" else "held"
+    return replace(quota, evidence={**quota.evidence, "status": status, "reason": reason})
+
+
+def step(ratio: float, grows: bool) -> str:  # noqa: FBT001 - one way or the other
+    """What a publication may do to a rate at most, as a verb."""
+    if ratio == 2:
+        return "double" if grows else "halve"
+    return f"multiply by {ratio:g}" if grows else f"divide by {ratio:g}"

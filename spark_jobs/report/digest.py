@@ -5,8 +5,9 @@ All three forms (HTML, Markdown, JSON) are written from one `Digest`, so they sa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 from typing import Any, Final
 
@@ -41,6 +42,10 @@ class Digest:
     guard_rails: tuple[str, ...]
     backtest: Replayed | None
     backtest_totals: Mapping[str, Any]  # as the backtest says them
+    gateways: tuple[str, ...] = ()  # that have the snapshot
+    command: tuple[str, ...] = ()  # the night once more: its words
+    ratio: float = 2.0  # a quota falls to 1/ratio in one publication
+    slowed: Mapping[tuple[str, str], tuple[float, float]] = field(default_factory=dict)  # falls that take more nights: messages, to where
 
     @property
     def charted(self) -> tuple[Topic, ...]:
@@ -67,9 +72,9 @@ def digest(snapshot: Snapshot, before: Snapshot | None, plan: Mapping[str, Any] 
     topics = read_topics(snapshot, before)
     now = {(quota.protocol, quota.topic) for quota in snapshot.quotas}
     asked = plan or {}
-    rails = asked.get("guard_rails")
+    rails, gateways, words = (asked.get(name) for name in ("guard_rails", "gateways", "command"))
     return Digest(
-        fleet=with_held(read_fleet(snapshot, before, topics), asked.get("held")),
+        fleet=with_held(read_fleet(snapshot, before, topics), asked.get("held"), topics),
         ranked=ranked(topics),
         changed=tuple(sorted((topic for topic in topics if has_changed(topic)), key=_by_change)),
         refused=tuple(sorted((topic for topic in topics if topic.refused() > 0), key=_by_refused)),
@@ -79,11 +84,22 @@ def digest(snapshot: Snapshot, before: Snapshot | None, plan: Mapping[str, Any] 
         guard_rails=tuple(str(sentence) for sentence in rails) if isinstance(rails, list) else (),
         backtest=read_replayed(backtest),
         backtest_totals=mapping(mapping(backtest).get("totals")),
+        gateways=tuple(map(str, gateways)) if isinstance(gateways, list) else (),
+        command=tuple(map(str, words)) if isinstance(words, list) else (),
+        ratio=max(number(asked.get("ratio")) or 2.0, 1.01),
+        slowed=dict(_slowed(asked.get("held"))),
     )
 
 
-def with_held(fleet: FleetFacts, held: object) -> FleetFacts:
-    """`fleet` with the topics that publishing holds at a rail besides those that the night held."""
+def _slowed(held: object) -> Iterator[tuple[tuple[str, str], tuple[float, float]]]:
+    for each in map(mapping, held if isinstance(held, list) else []):
+        wanted, at = number(each.get("wanted")), number(each.get("held"))
+        if each.get("dimension") == "messages" and wanted is not None and at is not None and wanted < at:
+            yield (str(each.get("protocol", "")), str(each.get("topic", ""))), (at, wanted)
+
+
+def with_held(fleet: FleetFacts, held: object, topics: tuple[Topic, ...]) -> FleetFacts:
+    """`fleet` with the topics that publishing holds at a rail besides those that the night held, and with the state of each topic."""
     listed = list(fleet.lists["held"] or ())
     known = {(protocol, topic) for protocol, topic, _ in listed}
     for each in map(mapping, held if isinstance(held, list) else []):
@@ -91,8 +107,20 @@ def with_held(fleet: FleetFacts, held: object) -> FleetFacts:
         if key[1] and key not in known:
             dimension = str(each.get("dimension", "messages"))
             wanted, at = (rate(dimension, number(each.get(name))) for name in ("wanted", "held"))
-            listed.append((*key, f"{dimension}: wanted {wanted}, held at {at} by the rail of publishing"))
-    return replace(fleet, lists={**fleet.lists, "held": tuple(listed)}) if listed else fleet
+            listed.append((*key, f"{dimension}: wanted {wanted}, {at} after this night"))
+    lists = {**fleet.lists, "held": tuple(listed)} if listed else fleet.lists
+    return replace(fleet, lists=lists, states=states(topics, lists))
+
+
+def states(topics: tuple[Topic, ...], lists: Mapping[str, tuple[tuple[str, str, str], ...] | None]) -> dict[str, int]:
+    """How many topics are in each state, each in one: a pin is a pin, whatever a rail does to the other dimension."""
+    listed = {name: {(protocol, topic) for protocol, topic, _ in lists[name] or ()} for name in ("pinned", "held", "learning")}
+    own = {(topic.protocol, topic.name): topic.status for topic in topics}
+    found = Counter(
+        next((name for name in ("pinned", "kept", "held") if status == name or key in listed.get(name, ())), "computed")
+        for key, status in own.items()
+    )
+    return {**found, "learning": len(listed["learning"].difference(own))}
 
 
 def has_changed(topic: Topic) -> bool:

@@ -28,6 +28,7 @@ RULES: Final = {
 }  # simple ones
 LISTS: Final = ("held", "learning", "pinned", "excluded")  # lists of topics in `night`
 
+ROUNDING: Final = 1.01  # times: factors are shown with three digits, so that much is no cause
 SHORT: Final = 0.999  # of what is needed; rates have six digits
 MAX_NUMBER: Final = 1e18  # messages or bytes; beyond it evidence is taken for a mistake: 10^15 per second is the largest rate of a quota
 
@@ -106,6 +107,8 @@ class SideFacts:
     family: str | None
     hourly: float | None
     lower: float | None  # the least rate that needs no change: with less the topic has less than it needs
+    computed: float | None  # forecast x peakiness x k: what it would be if nothing held or lowered it
+    computed_before: float | None  # the same of the night before
     mean: float | None  # of the last days; snapshots before 0.3 have the median of the load instead
     percentile_99: float | None
     busiest: float | None
@@ -118,6 +121,14 @@ class SideFacts:
     @property
     def rate(self) -> float | None:
         return None if self.pair is None else self.pair[0]
+
+    def rest(self) -> float:
+        """What is left of the change beside its causes: the factors and this make up the change. 1.0 where they do without it."""
+        factor = self.factor()
+        if not factor or factor == math.inf or not self.causes:
+            return 1.0
+        found = factor / math.prod(moved for _, moved in self.causes)
+        return 1.0 if 1 / ROUNDING < found < ROUNDING else found
 
     def factor(self) -> float | None:
         """New rate over the old one; None where one of them is not there."""
@@ -173,6 +184,15 @@ class Topic:
         side = self.side("messages")
         return side is not None and side.rate is not None and side.lower is not None and side.rate < SHORT * side.lower
 
+    def rate_of(self, dimension: str) -> float:
+        side = self.side(dimension)
+        return 0.0 if side is None else side.rate or 0.0
+
+    def computed(self) -> float:
+        """Messages per second that were computed for it, whatever it was left."""
+        side = self.side("messages")
+        return 0.0 if side is None else side.computed or side.rate or 0.0
+
     def demand(self) -> float:
         """Messages per second, as far as is known; to put big topics before small ones."""
         side = self.side("messages")
@@ -208,6 +228,12 @@ class FleetFacts:
     lowered: float | None = None  # share of the last days' messages that quotas lowered by a capacity, a ceiling or pins would have refused
     refused_days: tuple[tuple[str, float], ...] = ()  # messages refused on each of the days of `nights28`, of all topics
     short: int = 0  # topics with less than they need
+    k_before: Mapping[str, float | None] = field(default_factory=dict)
+    capacity: Mapping[str, float | None] = field(default_factory=dict)  # dimension -> all quotas together, at most; None: no bound
+    ceiling: Mapping[str, float | None] = field(default_factory=dict)  # dimension -> each quota, at most
+    lowered_topics: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)  # of `lowered`: messages a day, worst day
+    pins: tuple[tuple[str, float], ...] = ()  # topics with a pin of messages, and its rate, the largest first
+    states: Mapping[str, int] = field(default_factory=dict)  # topics by state: each topic has one
 
     def judged(self) -> NightFacts | None:
         """The longest time over which the messages of all topics were judged."""

@@ -11,21 +11,23 @@ from typing import Final
 
 from spark_jobs.report.digest import MAX_CHANGES, MAX_LISTED, Digest
 from spark_jobs.report.facts import DIMENSIONS, LISTS, NightFacts, Topic
+from spark_jobs.report.needs import NOTHING, THEN, Need, command, needs, notes
 from spark_jobs.report.replayed import HEAD
 from spark_jobs.report.sentences import (
+    FORMULA,
     LEGEND,
-    LOOK_FIRST,
+    SENDER,
     change_reason,
     change_text,
     changes_text,
     count_of,
     fleet_line,
     heading,
-    look_text,
     night_rows,
     night_titles,
     origin,
-    warnings,
+    published_text,
+    words_text,
 )
 from spark_jobs.report.tomorrow import expected_text, refused_rows, title
 from spark_jobs.report.words import MAX_NAME_CHARS, UNKNOWN, plain, pluralise, rate, share, times
@@ -52,23 +54,23 @@ def markdown(found: Digest) -> str:
 
 def _lines(found: Digest) -> Iterator[str]:
     fleet = found.fleet
-    yield from (f"# {heading(fleet)}", "", said(fleet_line(fleet)), "")
+    yield from (f"# {heading(fleet)}", "", said(fleet_line(fleet)), "", said(words_text(fleet)), "")
     if found.outcome and not found.guard_rails:
-        yield from (f"**{said(plain(found.outcome, 400))}**", "")
+        yield from (f"**{_typed(published_text(found.gateways, found.outcome))}**", "")
     yield from ("## What needs me?", "")
-    needs = warnings(fleet, found.guard_rails)
-    for sentence in needs or ["Nothing: no rail was tripped, no gateway is missing, and no more was refused than meant."]:
-        yield from (f"> {said(sentence)}" if needs else sentence, "")
-    if found.first:
-        yield from (LOOK_FIRST, "")
-    yield from (f"{at}. **{_name(topic)}**: {said(plain(look_text(fleet, topic), 600))}" for at, topic in enumerate(found.first, 1))
-    yield from ("", f"## {title(fleet)}", "", said(expected_text(fleet)), "")
+    asked = needs(found)
+    for at, need in enumerate(asked, 1):
+        yield from _need(at, need)
+    yield from (THEN, "", f"    {command(found)}", "") if asked else (f"**{NOTHING}**", "")
+    for note in notes(found):
+        yield from (_typed(note), "")
+    yield from (f"## {title(fleet)}", "", said(expected_text(fleet)), "", SENDER, "")
     head, rows, rest = refused_rows(fleet, found.ranked)
     if rows:
         yield from (f"| {' | '.join(head)} |", "|---|---|---|---|")
         yield from (f"| {_name(topic)} | {' | '.join(map(said, cells))} |" for topic, cells in rows)
         yield from ("", rest)
-    yield from ("", "## Why did my quota change?", "", changes_text(fleet, found.changed), "")
+    yield from ("", "## Why did my quota change?", "", f"{changes_text(fleet, found.changed)} {FORMULA}", "")
     yield from _changes(found)
     yield from ("", said(origin(fleet)), "", "## All topics together, out of sample", "")
     if not fleet.nights7 and not fleet.nights28:
@@ -95,6 +97,18 @@ def _lines(found: Digest) -> Iterator[str]:
     yield from _topics(found)
     yield from ("", "## What the words mean", "")
     yield from (f"* **{word}**: {meaning}" for word, meaning in LEGEND)
+
+
+def _typed(sentence: str) -> str:
+    """A sentence of ours; what stands between backticks is to be typed."""
+    parts = sentence.split("`")
+    return "".join(f"`{part}`" if at % 2 and at + 1 < len(parts) else said(part) for at, part in enumerate(parts))
+
+
+def _need(at: int, need: Need) -> Iterator[str]:
+    yield f"{at}. {_typed(need.what)}"
+    yield f"   **If nothing is done:** {_typed(need.otherwise)}"
+    yield from (f"   **Do:** {_typed(need.way)}", "")
 
 
 def _changes(found: Digest) -> Iterator[str]:

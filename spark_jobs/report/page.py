@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -16,27 +17,30 @@ from spark_jobs.report.cards import cards
 from spark_jobs.report.digest import MAX_CHANGES, MAX_LISTED, Digest
 from spark_jobs.report.facts import DIMENSIONS, LISTS, FleetFacts, Topic
 from spark_jobs.report.markup import name_of, nights_table, t
+from spark_jobs.report.needs import NOTHING, THEN, Need, command, needs, notes
 from spark_jobs.report.replayed import HEAD, HEAD_WORST, Replayed
 from spark_jobs.report.sentences import (
+    FORMULA,
     LEGEND,
-    LOOK_FIRST,
+    SENDER,
     change_reason,
     change_text,
     changes_text,
     count_of,
+    expected_share,
     fleet_line,
     heading,
-    look_text,
     origin,
     over,
-    realised_text,
-    warnings,
+    published_text,
+    words_text,
 )
 from spark_jobs.report.style import SCRIPT, STYLE
 from spark_jobs.report.table import table
-from spark_jobs.report.tomorrow import expected_text, refused_rows, title
+from spark_jobs.report.tomorrow import expected, expected_text, refused_rows, title
 from spark_jobs.report.words import pluralise
 
+TOPIC: Final = "topic <small>(protocol)</small>"
 MAX_OPEN_CHANGES: Final = 15  # changes that stand there at once; the others open on a click (a guess: one screen)
 
 
@@ -62,21 +66,21 @@ def _head(fleet: FleetFacts) -> Iterator[str]:
 def _body(found: Digest) -> Iterator[str]:
     fleet = found.fleet
     yield f"<h1>{t(heading(fleet))}</h1>"
-    did, missed = t(realised_text(fleet)), over(fleet, fleet.refused_so_far())
-    marked = did if missed is None else f"<b class={'bad' if missed else 'good'}>{did}</b>"
-    yield f"<p class=line>{t(fleet_line(fleet)).replace(did, marked, 1).replace(' %', '&nbsp;%')}</p>"
+    figure = expected(fleet)
+    said, missed = t(expected_share(fleet)), None if figure is None else over(fleet, figure.share)
+    marked = said if missed is None else f"<b class={'bad' if missed else 'good'}>{said}</b>"
+    yield f"<p class=line>{_said(fleet_line(fleet)).replace(said.replace(' %', '&nbsp;%'), marked.replace(' %', '&nbsp;%'), 1)}</p>"
+    yield f"<p class='quiet small'>{_said(words_text(fleet))}</p>"
     if found.outcome and not found.guard_rails:  # they say it below
-        yield f"<p><b>{t(found.outcome, 400)}</b></p>"
+        yield f"<p><b>{_said(published_text(found.gateways, found.outcome))}</b></p>"
     yield "<h2>What needs me?</h2>"
-    needs = warnings(fleet, found.guard_rails)
-    yield from (f"<p class=note>{t(sentence)}</p>" for sentence in needs)
-    if not needs:
-        yield "<p>Nothing: no rail was tripped, no gateway is missing, and no more was refused than meant.</p>"
-    if found.first:
-        yield f"<p>{LOOK_FIRST}</p><ol>"
-        yield from (f"<li><b>{name_of(topic.protocol, topic.name)}</b>: {t(look_text(fleet, topic), 600)}" for topic in found.first)
-        yield "</ol>"
-    yield f"<h2>{t(title(fleet))}</h2><p>{t(expected_text(fleet)).replace(' %', '&nbsp;%')}</p>"
+    asked = needs(found)
+    if asked:
+        yield f"<ol>{''.join(map(_need, asked))}</ol><p>{THEN}<br><code>{_whole_words(command(found))}</code></p>"
+    else:
+        yield f"<p><b>{NOTHING}</b></p>"
+    yield from (f"<p>{_said(note)}</p>" for note in notes(found))
+    yield f"<h2>{t(title(fleet))}</h2><p>{_said(expected_text(fleet))} {_said(SENDER)}</p>"
     yield from _refused(found)
     yield from _changes(found)
     yield f"<p class='quiet small'>{t(origin(fleet))}</p>"
@@ -94,19 +98,33 @@ def _body(found: Digest) -> Iterator[str]:
     yield f"</dl><script>{SCRIPT}</script>"
 
 
+def _said(sentence: str) -> str:
+    """A sentence of ours as HTML: what stands between backticks is to be typed, and a number keeps its sign."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", t(sentence)).replace(" %", "&nbsp;%")
+
+
+def _whole_words(typed: str) -> str:
+    """A command whose lines break between its words alone."""
+    return " ".join(f"<span>{t(word)}</span>" for word in typed.split(" "))
+
+
+def _need(need: Need) -> str:
+    return f"<li class=note>{_said(need.what)}<br><b>If nothing is done:</b> {_said(need.otherwise)}<br><b>Do:</b> {_said(need.way)}"
+
+
 def _refused(found: Digest) -> Iterator[str]:
     """The topics that the figure is about."""
     head, rows, rest = refused_rows(found.fleet, found.ranked)
     if not rows:
         return
-    yield f"<div class=wide><table><thead><tr>{''.join(f'<th>{each}' for each in head)}</tr></thead><tbody>"
+    yield f"<div class=wide><table><thead><tr>{''.join(f'<th>{each}' for each in (TOPIC, *head[1:]))}</tr></thead><tbody>"
     for topic, cells in rows:
         yield f"<tr><td class=t>{name_of(topic.protocol, topic.name)}{''.join(f'<td>{t(cell)}' for cell in cells)}</tr>"
     yield f"</tbody></table></div><p class=quiet>{rest}</p>"
 
 
 def _changes(found: Digest) -> Iterator[str]:
-    yield f"<h2>Why did my quota change?</h2><p class=quiet>{t(changes_text(found.fleet, found.changed))}</p>"
+    yield f"<h2>Why did my quota change?</h2><p>{t(changes_text(found.fleet, found.changed))} {FORMULA}</p>"
     if not found.changed and not found.removed:
         known = found.fleet.has_before or any(side.before_rate is not None for topic in found.ranked for side in topic.sides)
         yield f"<p>{'No quota changes.' if known else 'The quotas before these are not known yet, so no change can be shown.'}</p>"
@@ -126,7 +144,7 @@ def _changes(found: Digest) -> Iterator[str]:
 
 
 def _change_table(changed: Sequence[Topic]) -> Iterator[str]:
-    yield "<div class=wide><table class=stack><thead><tr><th>topic<th>messages<th>bytes<th>why</tr></thead><tbody>"
+    yield f"<div class=wide><table class=stack><thead><tr><th>{TOPIC}<th>messages<th>bytes<th>why</tr></thead><tbody>"
     yield from (
         f"<tr><td class=t>{name_of(topic.protocol, topic.name)}{' <span class=tag>new</span>' if topic.is_new else ''}"
         f"{_change_cell(topic, 'messages')}{_change_cell(topic, 'bytes')}<td class=w>{t(change_reason(topic))}</tr>"

@@ -83,6 +83,8 @@ def _sides(quota: Quota, before: Quota | None, evidence: Mapping[str, Any], has_
             family=words(facts.get("family")),
             hourly=quota.hourly_messages if dimension == "messages" else quota.hourly_bytes,
             lower=number(facts.get("lower")),
+            computed=number(facts.get("target")),
+            computed_before=None if before is None else number(_facts_of(before.evidence, dimension).get("target")),
             mean=number(facts.get("mean", facts.get("p50"))),
             percentile_99=number(facts.get("p99")),
             busiest=number(facts.get("max")),
@@ -165,7 +167,26 @@ def read_fleet(snapshot: Snapshot, before: Snapshot | None, topics: tuple[Topic,
         lowered=_million(number(night.get("lowered_ppm"))),
         refused_days=_refused_days(topics),
         short=sum(topic.is_short() for topic in topics),
+        k_before=by_dimension(None if before is None else before.night.get("k")),
+        capacity={each: number(snapshot.parameters.get(f"capacity_{each}")) or None for each in DIMENSIONS},
+        ceiling={each: number(snapshot.parameters.get(f"ceiling_{each}")) or None for each in DIMENSIONS},
+        lowered_topics=dict(_lowered(night.get("lowered_topics"))),
+        pins=tuple(sorted(_pins(topics), key=lambda each: (-each[1], each[0]))),
     )
+
+
+def _pins(topics: tuple[Topic, ...]) -> Iterator[tuple[str, float]]:
+    for topic in topics:
+        side = topic.side("messages")
+        if topic.status == "pinned" and side is not None and side.rate is not None and (side.reason or "").startswith("pinned"):
+            yield topic.name, side.rate
+
+
+def _lowered(value: object) -> Iterator[tuple[tuple[str, str], tuple[float, str]]]:
+    for each in map(mapping, value if isinstance(value, list) else []):
+        refused = number(each.get("refused"))
+        if refused is not None:
+            yield (str(each.get("protocol", "")), str(each.get("topic", ""))), (refused, str(each.get("worst", "")))
 
 
 def _refused_days(topics: tuple[Topic, ...]) -> tuple[tuple[str, float], ...]:

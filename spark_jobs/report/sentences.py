@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from spark_jobs.report.facts import ALTERNATIVES, DIMENSIONS, LISTS, NAMES, PUBLISHED, RULES, FleetFacts, NightFacts, SideFacts, Topic
-from spark_jobs.report.tomorrow import past_days, refused_text
+from spark_jobs.report.facts import ALTERNATIVES, DIMENSIONS, NAMES, PUBLISHED, ROUNDING, RULES, FleetFacts, NightFacts, SideFacts, Topic
+from spark_jobs.report.tomorrow import expected, past_days
 from spark_jobs.report.words import (
     TIMES,
     UNKNOWN,
@@ -25,8 +25,20 @@ from spark_jobs.report.words import (
 )
 
 ALIKE: Final = 1.1  # times; bytes that moved so much as messages did have no reason of their own (a guess)
-CAUSES: Final = {"forecast": "expected demand", "peakiness": "height of the busiest seconds", "k": "safety for all topics"}
-LOOK_FIRST: Final = "First, if you have time for no more:"
+CAUSES: Final = {"forecast": "expected demand", "peakiness": "busiest seconds", "k": "safety factor k"}
+STATES: Final = {"computed": "as computed", "held": "held", "pinned": "pinned", "kept": "kept", "learning": "learning"}
+IN_LINE: Final = {
+    "held": "the quota goes on moving tomorrow, because one night may move it only so far",
+    "pinned": "set by a person in pins.yaml",
+    "kept": "not seen for long, left as it was",
+    "learning": "seen on too few days, without a quota yet",
+}
+FORMULA: Final = (
+    f"Quota = expected demand (messages/s in the mean of the whole day) {TIMES} busiest seconds (how many times the mean they need) "
+    f"{TIMES} safety factor k. The factors of a row multiply to its change; the old quota is one where it "
+    "was not the computed one, which is left alone while it is near enough."
+)
+SENDER: Final = "The sender of a refused message sees what the rule's `action` says: with `reject` an error, and it may send again."
 FEW_GATEWAYS: Final = 8  # gateways named in one line; the rest is counted
 
 LEGEND: Final = (
@@ -56,7 +68,7 @@ LEGEND: Final = (
     ("oracle", "The least rate for that very day, had it been known. Nobody can do better."),
     ("half of k, twice k", "What the method with half or twice its k would have refused and reserved: the price of another k."),
     ("learning", "Fewer active days than needed: no quota yet, the rule of the file holds."),
-    ("held", "The quota wanted to move further in one night than the guard rails let it; it goes on the next night."),
+    ("held", "The quota was to move further than one night may move it (the guard rails); it goes on the next night."),
     ("kept", "No remembered day has seen the topic; its quota stays as it is until somebody removes it."),
     ("pinned", "Set by a person in pins.yaml, not learned."),
     ("excluded", "A span of time, of a topic, that a person told the job not to learn from."),
@@ -66,25 +78,54 @@ LEGEND: Final = (
 def heading(fleet: FleetFacts) -> str:
     if not fleet.date:
         return "Quotas"
-    return f"Quotas from {named_day(day_after(fleet.date))} on, learned from the days up to {named_day(fleet.date)} {fleet.date[:4]}"
+    first = day_after(fleet.date) or ""
+    return f"Quotas from {named_day(first)} {first[:4]}, learned from the days up to {named_day(fleet.date)}"
 
 
 def origin(fleet: FleetFacts) -> str:
     """When, by what and in which zone it was computed."""
     days = f"Days are those of {plain(fleet.zone, 40)}." if fleet.zone else "The time zone of the days is not known yet."
-    before = f"; before it: {fleet.previous_sha256[:12]}" if fleet.previous_sha256 else ""
+    before = f", in place of {fleet.previous_sha256[:12]}" if fleet.previous_sha256 else ""
     return (
         f"Computed {moment(fleet.computed_at, fleet.zone)} by sluice {plain(fleet.code, 60)}. {days} Snapshot {fleet.sha256[:12]}{before}."
     )
 
 
 def fleet_line(fleet: FleetFacts) -> str:
-    """`Target 0.1 % refused, realised 0.07 % of the last 28 days; k 1.8; 412 topics, 12 learning, 3 held ...`"""
-    lists = ", ".join(f"{count_of(fleet, name)} {name}" for name in LISTS)
-    target = "Target" if fleet.target is None else f"Target {share(fleet.target)} refused"
-    known = fleet.target is not None or fleet.refused_so_far() is not None
-    did = f"{target}, realised {realised_text(fleet)}" if known else "Target and realised refusals are not known yet"
-    return f"{did}; k {k_text(fleet)}{rules_text(fleet)}; {pluralise(fleet.topics, 'topic')} with a quota, {lists}."
+    """`Expected to be refused on Mon 6 Apr: 0.07 % of the messages; the target is 0.1 %. 412 topics: ...`: first what is to come."""
+    target = "not known yet" if fleet.target is None else share(fleet.target)
+    day = f" on {named_day(day_after(fleet.date))}" if fleet.date else " tomorrow"
+    found = expected(fleet)
+    past = f" In {past_days(fleet)} it was {share(fleet.refused_so_far())}." if found is not None and found.lowered else ""
+    return f"Expected to be refused{day}: {expected_share(fleet)}; the target is {target}.{past} {states_text(fleet)}"
+
+
+def expected_share(fleet: FleetFacts) -> str:
+    found = expected(fleet)
+    return UNKNOWN if found is None else f"{share(found.share)} of the messages"
+
+
+def states_text(fleet: FleetFacts) -> str:
+    """`18 topics: 15 held, 2 pinned, 1 learning; safety factor k 2.25.`: each topic is in one state."""
+    known = [f"{count:,} {STATES[name]}" for name in STATES if (count := fleet.states.get(name, 0))]
+    spans = fleet.lists["excluded"]
+    out = f" {pluralise(len(spans), 'incident')} left out of what is learned." if spans else ""
+    whole = sum(fleet.states.values())
+    return f"{pluralise(whole, 'topic')}: {', '.join(known)}; safety factor k {k_text(fleet)}{rules_text(fleet)}.{out}"
+
+
+def words_text(fleet: FleetFacts) -> str:
+    """What the words of the line mean, of those that are in it."""
+    known = [f"{name}: {meaning}" for name, meaning in IN_LINE.items() if fleet.states.get(name)]
+    return "; ".join([*known, "k: one factor for all topics, by which each quota is larger than the topic needs on a usual day"]) + "."
+
+
+def published_text(gateways: Sequence[str], outcome: str) -> str:
+    """What was done with the quotas, and how it is undone."""
+    said = plain(outcome, 400)
+    said = said if said.endswith(".") else f"{said}."
+    where = " at each gateway" if gateways[1:] else ""
+    return f"{said} To go back to the quotas before: `sluice quotas rollback --yes`{where}." if gateways else said
 
 
 def rule_name(family: str | None) -> str:
@@ -104,9 +145,9 @@ def rules_text(fleet: FleetFacts) -> str:
 
 
 def realised_text(fleet: FleetFacts) -> str:
-    """`0.07 % of the last 28 days`: the figure of `tomorrow.py`, of messages."""
+    """`0.07 % in the last 28 days`, of the messages."""
     part = fleet.refused_so_far()
-    return UNKNOWN if part is None else f"{share(part)} of {past_days(fleet)}"
+    return UNKNOWN if part is None else f"{share(part)} in {past_days(fleet)}"
 
 
 def k_text(fleet: FleetFacts) -> str:
@@ -126,52 +167,6 @@ def count_of(fleet: FleetFacts, name: str) -> str:
 def over(fleet: FleetFacts, found: float | None) -> bool | None:
     """Whether `found`, a share that was refused, is more than was meant; None where that is not known."""
     return None if fleet.target is None or found is None else found > fleet.target
-
-
-def missed(fleet: FleetFacts) -> list[str]:
-    """`0.2 % of the last 28 days` of each time over which more was refused than meant."""
-    nights, part = fleet.nights7.get("messages"), fleet.realised["messages"]
-    seven = (
-        None if nights is None or nights is fleet.judged() or nights.nights == getattr(fleet.judged(), "nights", None) else nights.refused()
-    )
-    found = [
-        (realised_text(fleet), fleet.refused_so_far()),
-        (f"{share(seven)} of the last 7", seven),
-        (f"{share(part)} of the last day", part),
-    ]
-    return list(dict.fromkeys(said for said, of in found if over(fleet, of)))
-
-
-def look_text(fleet: FleetFacts, topic: Topic) -> str:
-    """Why a topic is to be looked at, in sentences."""
-    side = topic.side("messages")
-    found = [] if side is None else [f"Quota {change_text(side)}."]
-    refused = refused_text(fleet, topic)
-    if refused:
-        found.append(f"Refused {refused}.")
-    moved = causes_text(topic)
-    if moved:
-        found.append(f"What moved: {moved}.")
-    return " ".join([*found, f"{reason_of(topic)}."])
-
-
-def warnings(fleet: FleetFacts, guard_rails: tuple[str, ...]) -> list[str]:
-    """What somebody should look at, most urgent first."""
-    found = [f"Nothing was published, and the quotas before stay in force: {plain(sentence, 400)}." for sentence in guard_rails]
-    if fleet.missing_gateways:
-        named = ", ".join(plain(name, 60) for name in fleet.missing_gateways[:FEW_GATEWAYS])
-        more = f" and {len(fleet.missing_gateways) - FEW_GATEWAYS} more" if len(fleet.missing_gateways) > FEW_GATEWAYS else ""
-        found.append(
-            f"Missing gateways: {named}{more}. Their log of the day was not complete; the rest was scaled for it. Ship it, "
-            "and run the night with --again."
-        )
-    found += [f"{plain(sentence, 400)[:1].upper()}{plain(sentence, 400)[1:]}." for sentence in fleet.remarks]
-    if late := missed(fleet):
-        found.append(
-            f"More was refused than the target of {share(fleet.target)}: {', '.join(late)}. "
-            "k rises by at most 2 % a night until it fits; where that is too slow, pin the topics that are refused most."
-        )
-    return found
 
 
 def quota_text(side: SideFacts) -> str:
@@ -211,16 +206,31 @@ def _factor(value: float | None) -> str:
 
 
 def causes_text(topic: Topic) -> str:
-    """`expected demand x 1.48; bytes: safety for all topics x 1.1`, with the sign for times: what moved since the snapshot before."""
-    if topic.is_short():
-        return ""  # it has what it is left
+    """`expected demand x 1.48; bytes: safety factor k x 1.1`, with the sign for times: factors that make up the change."""
+    if topic.is_short() or topic.status == "pinned":
+        return ""  # it has what it is left, or given
     moved = [
-        ("bytes: " if side.dimension == "bytes" else "")
-        + ", ".join(f"{CAUSES.get(name, name)} {times(factor)}" for name, factor in side.causes)
+        ("bytes: " if side.dimension == "bytes" else "") + _factors(side)
         for side in dimensions_of(topic)[: 1 if alike(topic) else None]
-        if side.causes
+        if side.causes and not _stays(side)
     ]
     return "; ".join(moved)
+
+
+def _stays(side: SideFacts) -> bool:
+    return abs((side.factor() or 0.0) - 1) < 5e-4
+
+
+def _factors(side: SideFacts) -> str:
+    """The factors, and what is left of the change: the quota before was another than was computed for it."""
+    found = ", ".join(f"{CAUSES.get(name, name)} {times(factor)}" for name, factor in side.causes)
+    rest = side.rest()
+    if rest == 1.0:
+        return found
+    was, before = side.computed_before, side.before_rate
+    if not was or not before or not 1 / ROUNDING < rest * before / was < ROUNDING:
+        return f"{found}, all else {times(rest)}"
+    return f"{found}, old quota {'above' if before > was else 'below'} the {rate(side.dimension, was)} computed: {times(rest)}"
 
 
 def alike(topic: Topic) -> bool:
@@ -229,7 +239,7 @@ def alike(topic: Topic) -> bool:
     if len(sides) < len(DIMENSIONS) or sides[1].factor() is None:
         return False
     one, other = ({"rate": side.factor() or 0.0, **dict(side.causes)} for side in sides)
-    if abs(other["rate"] - 1) < 5e-4:
+    if _stays(sides[1]):
         return True
     return all(1 / ALIKE < (one.get(name, 1.0) or 1e-9) / (other.get(name, 1.0) or 1e-9) < ALIKE for name in one | other)
 
@@ -237,7 +247,7 @@ def alike(topic: Topic) -> bool:
 def changes_text(fleet: FleetFacts, changed: Sequence[Topic]) -> str:
     """How many quotas change, in which order they are listed, and that a week-end has begun or ended where that is why."""
     stay = ", and the others stay" if len(changed) < fleet.topics else ""
-    found = f"{len(changed):,} of {pluralise(fleet.topics, 'quota')} change{stay}; the changes worth the most messages come first."
+    found = f"{len(changed):,} of {pluralise(fleet.topics, 'quota')} change{stay}; the largest changes in messages/s come first."
     kinds = [is_weekend(day) for day in (fleet.date, day_after(fleet.date)) if day]
     rises = sum((side.factor() or 0.0) > 1 for topic in changed if (side := topic.side("messages")) is not None)
     if kinds == [True, False] and 2 * rises > len(changed):

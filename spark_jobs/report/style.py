@@ -23,6 +23,8 @@ small,.small{font-size:.85rem}
 .good{color:var(--good)}
 .bad{color:var(--bad)}
 .note{border-left:4px solid var(--warnline);background:var(--warn);padding:.4rem .7rem;margin:.5rem 0;overflow-wrap:anywhere}
+code{font:.9em ui-monospace,monospace;overflow-wrap:anywhere}
+code span{display:inline-block;max-width:100%}
 .wide{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 caption{text-align:left;padding:.2rem 0;font-size:.85rem}

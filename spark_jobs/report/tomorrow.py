@@ -10,11 +10,12 @@ last days, if that is more.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 from typing import Final, NamedTuple
 
 from spark_jobs.method.promise import LEAST_EVIDENCE, LONG_NIGHTS
 from spark_jobs.report.facts import FleetFacts, SideFacts, Topic
-from spark_jobs.report.words import amount, day_after, digits, named_day, pluralise, rate, share, short_day, three, times
+from spark_jobs.report.words import UNKNOWN, amount, day_after, digits, named_day, pluralise, rate, share, three
 
 MOST_OF_IT: Final = 0.8  # of what was refused: the hours that are worth naming (a guess)
 MAX_ROWS: Final = 10  # topics in the table under the figure (a guess: with the changes one screen)
@@ -49,19 +50,27 @@ def expected_text(fleet: FleetFacts) -> str:
     found = expected(fleet)
     if found is None:
         return "Not known yet: a quota is judged on the day after its night, so the first figures come with the second night."
-    count = "" if found.messages is None else f", {amount('messages', found.messages)} a day in the mean"
     if found.lowered:
-        said = (
-            f"About {share(found.share)} of the messages{count}: a capacity, a ceiling or pins lower the quotas, and so much they would "
-            "have refused of the last seven days. "
-            f"The {share(fleet.refused_so_far())} of {past_days(fleet)} is of quotas that nothing lowered."
+        return (
+            f"About {share(found.share)} of the messages, because {lowered_by(fleet)}: tonight's quotas would have refused that much of "
+            f"the last seven days. The quotas of the nights before refused {share(fleet.refused_so_far())} of {past_days(fleet)}. "
+            "Nothing can be foreseen for the month to come."
         )
-        return f"{said} No month can be promised."
-    whence = f"as much as was refused of {past_days(fleet)}, each judged by the quotas of the night before it"
-    said = f"About {share(found.share)} of the messages{count}: {whence}."
+    said = (
+        f"About {share(found.share)} of the messages, as in {past_days(fleet)}: each day was judged by the quotas of the night before it."
+    )
     if not found.share:
-        said = f"Nothing, as nothing was refused of {past_days(fleet)}."
+        said = f"Nothing, as nothing was refused in {past_days(fleet)}."
     return " ".join(each for each in (said, days_text(fleet), short_text(fleet), promise_text(fleet), careful_text(fleet)) if each)
+
+
+def lowered_by(fleet: FleetFacts) -> str:
+    """What leaves topics less than was computed for them: `the pins and the capacity of 500/s leave them less than they need`."""
+    capacity, ceiling, pinned = fleet.capacity.get("messages"), fleet.ceiling.get("messages"), sum(each for _, each in fleet.pins)
+    if capacity:
+        pins = "the pins and " if pinned >= capacity else ""
+        return f"{pins}the capacity of {rate('messages', capacity)} leave{'' if pins else 's'} most topics less than they need"
+    return f"the ceiling is {rate('messages', ceiling)} for each topic" if ceiling else "pins are less than their topics need"
 
 
 def past_days(fleet: FleetFacts) -> str:
@@ -71,20 +80,28 @@ def past_days(fleet: FleetFacts) -> str:
 
 
 def days_text(fleet: FleetFacts) -> str:
-    """How many of the days were below the figure, and the worst one."""
+    """How much was refused in all, on a usual day, and on the worst one."""
     lost = [refused for _, refused in fleet.refused_days]
     if len(lost) < 2 or not any(lost):
         return ""
-    day, most = max(fleet.refused_days, key=lambda each: each[1])
-    fewer = sum(each < sum(lost) / len(lost) for each in lost)
-    return f"Days differ: {fewer} of these {len(lost)} refused fewer, the worst ({short_day(day)}) {amount('messages', most)}."
+    most, day = max((refused, day) for day, refused in fleet.refused_days)
+    whole = amount("messages", sum(lost))
+    return f"Days differ: {usual_text(lost)}, and the worst ({named_day(day)}) lost {amount('messages', most)} of {whole}."
+
+
+def usual_text(lost: Sequence[float]) -> str:
+    """A usual day: `nothing was refused on 26 of the 28 days`, or what half of them did not exceed."""
+    none = sum(not each for each in lost)
+    if 2 * none >= len(lost):
+        return f"nothing was refused on {none} of the {len(lost)} days"
+    return f"half of the {len(lost)} days lost {amount('messages', round(median(lost)))} messages or fewer"
 
 
 def short_text(fleet: FleetFacts) -> str:
     if not fleet.short:
         return ""
     which = "1 topic gets" if fleet.short == 1 else f"{fleet.short:,} topics get"
-    return f"{which} less than needed, by a rail, a ceiling, a capacity or a pin: more may be refused there."
+    return f"{which} less than needed: more may be refused there."
 
 
 def promise_text(fleet: FleetFacts) -> str:
@@ -93,15 +110,16 @@ def promise_text(fleet: FleetFacts) -> str:
         known = fleet.evidence["messages"]
         if known is None or known >= LEAST_EVIDENCE or "messages" not in fleet.nights28:
             return ""
-        return f"No month can be promised: what is known is worth {three(known)} nights of one topic, and that takes {LEAST_EVIDENCE:.0f}."
+        return (
+            f"For the month to come nothing can be foreseen yet: what is known is worth {three(known)} nights of one topic, and "
+            f"{LEAST_EVIDENCE:.0f} are needed."
+        )
     low, high = fleet.promise
     ends = f"{share(low)} to {share(high)}" if low else f"at most {share(high)}"
-    past = fleet.refused_so_far() or 0.0
-    other = ": less than so far, because k rises" if past > high else ": more than so far, because k falls" if past < low else ""
-    found = f"Of the next {LONG_NIGHTS} days together {ends} is promised, which nine of ten such months keep{other}."
+    found = f"Over the next {LONG_NIGHTS} days together it will be {ends}, in nine of ten cases."
     if fleet.target is None or (low >= fleet.target / CAREFUL and high <= CAREFUL * fleet.target):
         return found
-    return f"{found} The target of {share(fleet.target)} is aimed at, and cannot be promised for these topics."
+    return f"{found} So the target of {share(fleet.target)} may be missed: the days of these topics differ too much to promise it."
 
 
 def careful_text(fleet: FleetFacts) -> str:
@@ -119,64 +137,65 @@ def careful_text(fleet: FleetFacts) -> str:
 
 
 Cells = tuple[str, str, str]
+Rows = tuple[tuple[str, ...], list[tuple[Topic, Cells]], str]
 
 
-def refused_rows(fleet: FleetFacts, topics: Sequence[Topic]) -> tuple[tuple[str, ...], list[tuple[Topic, Cells]], str]:
-    """The table under the figure: its head, a row for each topic that matters, and a sentence about the others. The rows add up to the
-    figure, but where quotas are lowered: there they are the topics that lack most."""
+def refused_rows(fleet: FleetFacts, topics: Sequence[Topic]) -> Rows:
+    """The table under the figure: its head, a row for each topic that matters, and a sentence about the others. The rows add up to what was
+    refused, but where quotas are lowered: there they are what is refused of each topic a day, or the topics that lack most."""
     figure = expected(fleet)
     if figure is not None and figure.lowered:
-        return _short_rows(topics)
+        return _lowered_rows(fleet, topics)
     refused = sorted((topic for topic in topics if topic.refused()), key=lambda topic: (-topic.refused(), topic.protocol, topic.name))
     least = ROW_PART * sum(topic.refused() for topic in refused)
     shown = [topic for topic in refused if topic.refused() >= least][:MAX_ROWS]
     left = refused[len(shown) :]
-    together = amount("messages", sum(refused_a_day(fleet, topic) for topic in left))
-    rest = f"{pluralise(len(left), 'other topic')}: {together} a day together; all are in the table of all topics below." if left else ""
-    head = "topic", f"refused a day, mean of {past_days(fleet)}", "of its messages", "when"
-    return head, [(topic, refused_cells(fleet, topic)) for topic in shown], rest
+    together = amount("messages", sum(topic.refused() for topic in left))
+    rest = f"{pluralise(len(left), 'other topic')}: {together} together; all are in the table of all topics below." if left else ""
+    head = "topic", f"refused in {past_days(fleet)}", "of its messages", "on which days"
+    return head, [(topic, refused_cells(topic)) for topic in shown], rest
 
 
-def _short_rows(topics: Sequence[Topic]) -> tuple[tuple[str, ...], list[tuple[Topic, Cells]], str]:
-    short = [(topic, side) for topic in topics if topic.is_short() and (side := topic.side("messages"))]
-    short.sort(key=lambda each: ((each[1].rate or 0.0) - (each[1].lower or 0.0), each[0].protocol, each[0].name))
-    rows = [(topic, _short_cells(side)) for topic, side in short[:MAX_ROWS]]
+def _lowered_rows(fleet: FleetFacts, topics: Sequence[Topic]) -> Rows:
+    """By what they would have refused, as far as the night says it; then by how much they lack."""
+
+    def order(topic: Topic) -> tuple[float, float, str, str]:
+        lacks = topic.computed() - topic.rate_of("messages")
+        return -fleet.lowered_topics.get((topic.protocol, topic.name), (0.0, ""))[0], -lacks, topic.protocol, topic.name
+
+    short = sorted((topic for topic in topics if topic.is_short()), key=order)
+    rows = [(topic, _lowered_cells(fleet, topic)) for topic in short[:MAX_ROWS]]
     left = len(short) - len(rows)
-    head = "topic", "its quota", "it needs at least", "change tonight"
+    head = "topic", "quota", "computed for it", "it would have refused, a day of the last seven"
     return head, rows, f"{pluralise(left, 'other topic')} with less than needed." if left else ""
 
 
-def _short_cells(side: SideFacts) -> Cells:
-    factor = side.factor()
-    return rate("messages", side.rate), rate("messages", side.lower), "" if factor is None else times(factor)
+def _lowered_cells(fleet: FleetFacts, topic: Topic) -> Cells:
+    refused, worst = fleet.lowered_topics.get((topic.protocol, topic.name), (None, ""))
+    said = UNKNOWN if refused is None else f"{amount('messages', refused)}{f', most on {named_day(worst)}' if worst else ''}"
+    return rate("messages", topic.rate_of("messages")), rate("messages", topic.computed()), said
 
 
-def refused_cells(fleet: FleetFacts, topic: Topic) -> Cells:
-    """`1.2k`, `0.4 %`, `on 3 days, the last 4 Apr; ...`."""
+def refused_cells(topic: Topic) -> Cells:
+    """`34k`, `0.4 %`, `nothing on 25 of the 28 days; most on Sat 4 Apr: 20k`."""
     side, nights = topic.side("messages"), topic.judged()
     assert side is not None
     assert nights is not None
-    return amount("messages", refused_a_day(fleet, topic)), share(nights.refused()), when_text(side)
-
-
-def refused_text(fleet: FleetFacts, topic: Topic) -> str:
-    """`1.2k a day (0.4 % of the last 28 days), on 3 days, the last 4 Apr`; "" of a topic that was refused nothing."""
-    if not topic.refused():
-        return ""
-    count, part, when = refused_cells(fleet, topic)
-    return f"{count} a day ({part} of {past_days(fleet)})" + (f", {when}" if when else "")
-
-
-def refused_a_day(fleet: FleetFacts, topic: Topic) -> float:
-    nights = fleet.judged()
-    return topic.refused() / max(1 if nights is None else nights.nights or 1, 1)
+    return amount("messages", topic.refused()), share(nights.refused()), when_text(side)
 
 
 def when_text(side: SideFacts) -> str:
-    """`on 3 days, the last 4 Apr; 80 % of the last 7 days' from 10:00 to 12:00`: of the 28 days as judged, of the hours by the log."""
-    days = [day.day for day in side.series if day.refused]
+    """`nothing on 26 of the 28 days; most on Wed 25 Mar: 50k; ...`: of the days as judged, of the hours by the log."""
+    known = [(day.refused, day.day) for day in side.series if day.refused is not None]
+    lost = [each for each, _ in known if each]
+    said = []
+    if lost:
+        most, day = max(known)
+        said = [
+            usual_text([each for each, _ in known]).replace("was refused ", ""),
+            f"most on {named_day(day)}: {amount('messages', most)}",
+        ]
     hours = hours_text(side.refused_hours)
-    said = [f"on {pluralise(len(days), 'day')}, {'the last ' if len(days) > 1 else ''}{short_day(days[-1])}"] if days else []
     return "; ".join([*said, *([f"in the log of the last 7 days {hours}"] if hours else [])])
 
 

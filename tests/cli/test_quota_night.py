@@ -7,6 +7,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import shlex
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -40,7 +41,7 @@ class Night:
     def __init__(self, folder: Path, served: Serving, sluice: Any) -> None:
         self.folder = folder
         self._served = served
-        self._sluice = sluice
+        self.sluice = sluice
         self.gateways = served.gateways
         self.ask = served.ask
         self.rates: dict[str, float] = {"orders": 100.0}
@@ -74,7 +75,7 @@ class Night:
     def run(self, *words: object, date: str = DATE) -> tuple[int, str]:
         """One `nightly`; its exit code and what it said."""
         places = ["--log", self.folder / "log", "--state", self.folder / "state"]
-        ran = self._sluice("quotas", "nightly", *places, "--date", date, *self._served.options(), *words)
+        ran = self.sluice("quotas", "nightly", *places, "--date", date, *self._served.options(), *words)
         return ran.code, ran.err
 
     def live(self, at: int = 0, path: str = "/v1/quotas") -> dict[str, float]:
@@ -685,6 +686,13 @@ def test_faults_of_the_whole_input_stop_the_night_with_3(make: Any) -> None:
     assert (code, night.live()) == (3, {"orders": 100})
     assert "all 1 quotas would be removed" in said
     assert b"all 1 quotas would be removed" in night.kept("report.html").read_bytes()
+    (again,) = re.findall("^    (sluice quotas nightly .*)$", night.kept("report.md").read_text(), re.MULTILINE)
+    words = shlex.split(again)
+    assert words[3:7] == ["--log", str(night.folder / "log"), "--state", str(night.folder / "state")]
+    assert words[-3:] == ["--date", DATE, "--again"]
+    night.rates = {"orders": 100.0}
+    assert night.sluice(*words[1:]).code == 0, "as the report has it"
+    assert "Published at one. To go back to the quotas before" in night.kept("report.md").read_text().replace("**", "")
 
 
 def test_a_capacity_far_below_what_is_live_is_reached_night_by_night(make: Any) -> None:
@@ -713,6 +721,7 @@ def test_quotas_that_did_badly_out_of_sample_are_not_published(make: Any, refuse
     assert ("the quick backtest" in said) is (code == 3)
     needs = night.kept("report.md").read_text().partition("## What needs me?")[2].partition("## What will")[0]
     assert ("Nothing was published, and the quotas before stay in force: the quick backtest" in needs) is (code == 3)
+    assert ("If nothing is done:" in needs) is (code == 3)
 
 
 @pytest.mark.parametrize(("live", "rate", "code"), [(20, 40, 0), (60, 60, 0), (60, 40, 3)])

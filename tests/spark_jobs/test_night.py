@@ -356,7 +356,10 @@ def test_capacity_is_shared_and_small_topics_keep_what_they_want() -> None:
     assert rate(tight, "large") + rate(tight, "small") == pytest.approx(1000, rel=1e-3)
     assert rate(tight, "small") <= rate(free, "small")
     said = [{each.topic: str(each.evidence["reason"]) for each in one.snapshot.quotas}["large"] for one in (free, tight)]
-    assert ["the capacity or the ceiling leaves" in each for each in said] == [False, True]
+    assert ["the capacity of 1k/s leaves it " in each for each in said] == [False, True]
+    capped = steady_nights(Nights(Parameters(ceiling_messages=500, capacity_messages=5000)), 4, two)[-1]
+    (large,) = [str(each.evidence["reason"]) for each in capped.snapshot.quotas if each.topic == "large"]
+    assert large.endswith("; the ceiling of 500/s leaves it 500/s")
 
 
 def test_a_month_is_promised_at_the_k_that_is_in_force_then() -> None:

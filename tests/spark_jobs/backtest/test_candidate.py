@@ -9,6 +9,7 @@ import pytest
 from limiter.quota_snapshot import Quota, Snapshot
 from spark_jobs.backtest.candidate import judged_days, of_its_kind, sentence
 from spark_jobs.days import Day
+from spark_jobs.nights.night import most_lowered
 from support.quota_weeks.states import SECONDS, keep_day, state_at
 
 FRIDAY = Day("2026-11-20")
@@ -50,6 +51,9 @@ def test_only_topics_with_a_quota_and_none_that_a_person_pinned(weeks: Path) -> 
     assert sum(day.refused for day in found) == 0
     assert found[-1].offered == SECONDS * 100
     assert found[-1].with_pins == pytest.approx(50 / 150), "what is promised has them"
+    assert found[-1].topics == {("rocketmq", "audit"): pytest.approx(SECONDS * 50)}
+    most = {"protocol": "rocketmq", "topic": "audit", "refused": pytest.approx(SECONDS * 50), "worst": FRIDAY.date}
+    assert most_lowered(found) == [most], "in the mean of the days"
 
 
 def test_the_first_night_has_no_days_and_says_so(tmp_path: Path) -> None:

@@ -104,9 +104,9 @@ def test_a_quota_has_both_dimensions_its_factor_of_the_hour_and_the_reason() -> 
     assert (second.messages, second.bytes, second.hourly_bytes) == ((0.333333, 3), None, None)
     assert (first.evidence["status"], first.evidence["reason"]) == (
         "quota",
-        "10/s expected, times 2 for its busiest seconds, times 2 for safety",
+        "10/s expected \u00d7 2 for its busiest seconds \u00d7 2 for safety",
     )
-    assert first.evidence["reason_bytes"] == "2.2 KiB/s expected, times 2 for its busiest seconds, times 2 for safety"
+    assert first.evidence["reason_bytes"] == "2.2 KiB/s expected \u00d7 2 for its busiest seconds \u00d7 2 for safety"
     assert second.evidence["reason_bytes"] == "learning: nothing is known of it yet; the rule of the file stands"
     assert first.evidence["gateways"] == {"a": 0.6667, "b": 0.3333}
     assert lists == {"learning": [], "held": [], "pinned": []}
@@ -127,7 +127,7 @@ def test_a_quota_below_what_was_computed_names_the_ceiling_or_the_capacity() -> 
     """81.7/s x 5.32 x 2 was the reason of a quota of 300/s, which no reader could see why."""
     found, lists = quotas(told([3.0]))
     assert found["t0"].evidence["reason"] == (
-        "0.75/s expected, times 2 for its busiest seconds, times 2 for safety: 7/s; the ceiling or the capacity leaves 3/s"
+        "0.75/s expected \u00d7 2 for its busiest seconds \u00d7 2 for safety = 7/s; the ceiling or the capacity leaves it 3/s"
     )
     assert (found["t0"].evidence["status"], lists["held"]) == ("quota", [])
 
@@ -141,8 +141,8 @@ def test_what_a_topic_is_learning_and_held_for_is_told_and_listed() -> None:
         "t0": "learning: seen on 1 day; the rule of the file stands",
         "t1": "learning: seen on 2 days; the rule of the file stands",
         "t2": "learning: nothing is known of it yet; the rule of the file stands",
-        "t3": "2.5/s expected, times 2 for its busiest seconds, times 2 for safety; held below 7/s by the rail of one night",
-        "t4": "2.5/s expected, times 2 for its busiest seconds, times 2 for safety; held above 7/s by the rail of one night",
+        "t3": "2.5/s expected \u00d7 2 for its busiest seconds \u00d7 2 for safety = 7/s; one night may move it no further than to 10/s",
+        "t4": "2.5/s expected \u00d7 2 for its busiest seconds \u00d7 2 for safety = 7/s; one night may move it no further than to 10/s",
     }
     assert [found[topic].evidence["status"] for topic in ("t3", "t4")] == ["held", "held"]
     assert {entry["protocol"] for entry in lists["learning"]} == {"rocketmq"}
@@ -162,8 +162,8 @@ def test_a_pin_wins_in_its_dimension_and_the_other_stays_as_computed() -> None:
     assert (found["t1"].hourly_messages, found["t0"].hourly_bytes) == (1.5, 1.5)
     reasons = [(found[topic].evidence["reason"], found[topic].evidence["reason_bytes"]) for topic in ("t0", "t1")]
     assert reasons == [
-        ("pinned: contract", "2.2 KiB/s expected, times 2 for its busiest seconds, times 2 for safety"),
-        ("10/s expected, times 2 for its busiest seconds, times 2 for safety", "pinned: contract"),
+        ("pinned: contract", "2.2 KiB/s expected \u00d7 2 for its busiest seconds \u00d7 2 for safety"),
+        ("10/s expected \u00d7 2 for its busiest seconds \u00d7 2 for safety", "pinned: contract"),
     ]  # fmt: skip
     assert [found[topic].evidence["status"] for topic in ("t0", "t1", "t2")] == ["pinned", "pinned", "quota"]
     assert [(entry["topic"], entry["reason"]) for entry in lists["pinned"]] == [("t0", "contract"), ("t1", "contract")]

@@ -130,7 +130,19 @@ def test_the_burst_is_held_with_its_rate() -> None:
     new = Snapshot("x", "y", quotas=(Quota("rocketmq", "a", (900, 9000), (10, 64), {"reason": "launch"}),))
     (quota,) = plan(live, new, RAILS).publish.quotas
     assert (quota.messages, quota.bytes) == ((200, 1000), (500, 2048))
-    assert quota.evidence == {"reason": "launch; messages held at x2; bytes held at 1/2", "status": "held"}
+    assert quota.evidence == {
+        "reason": "launch; messages: one night may at most double the quota; bytes: one night may at most halve the quota",
+        "status": "held",
+    }
+
+
+def test_a_pin_of_one_dimension_is_a_pin_where_the_other_is_held() -> None:
+    """It was listed as held, too, and counted twice."""
+    live = Snapshot("x", "y", quotas=(Quota("rocketmq", "a", (100, 500), (1000, 4096)),))
+    new = Snapshot("x", "y", quotas=(Quota("rocketmq", "a", (9, 90), (10, 64), {"status": "pinned", "bytes": {"status": "held"}}),))
+    (quota,) = plan(live, new, RAILS).publish.quotas
+    assert (quota.messages, quota.bytes) == ((9, 90), (500, 2048))
+    assert quota.evidence["status"] == "pinned"
 
 
 def test_without_rails_all_is_published_as_computed() -> None:

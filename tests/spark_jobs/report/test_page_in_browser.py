@@ -51,7 +51,7 @@ def test_the_page_is_whole_at_any_width_and_in_any_light(browser: Browser, tmp_p
     file = written(tmp_path)
     browser.open(file, width=width, dark=dark)
     text = browser.value("document.body.innerText").replace("\u00a0", " ")
-    assert "Target 0.1 % refused, realised 0.0207 % of the last 28 days; k 1.8 (bytes 2.1); 12 topics" in text
+    assert "Expected to be refused on Sat 21 Nov: 0.0207 % of the messages; the target is 0.1 %. 13 topics: 11 as computed" in text
     assert text.index("Why did my quota change?") < text.index("All topics together") < text.index("What the words mean")
     assert browser.value(WIDER_THAN_THE_WINDOW) <= 0, "the page scrolls sideways"
     charts = browser.value("[...document.querySelectorAll('.card > svg')].filter(svg => svg.checkVisibility()).length")
