@@ -36,6 +36,7 @@ def test_they_ask_for_what_the_dashboard_asks_for() -> None:
     read = (DASHBOARD / "screen_data.js").read_text()
     for path in pages.TOPIC:
         assert path.partition("?")[0].removesuffix("/rocketmq/bench") in {"/v1/series", "/v1/limits", "/v1/topics", "/v1/clients"}
-    assert "/v1/topics?${query}" in read
+    assert "/v1/topics?protocol=${protocol}&topic=${name}" in read
+    assert "/v1/topics?protocol=rocketmq&topic=bench" in pages.TOPIC
     assert "/v1/clients?${query}" in read
     assert "&since=" in read
