@@ -23,7 +23,7 @@ TOPIC: Final = {
     "/v1/series?range=15m&protocol=rocketmq&topic=bench&since={now}": 1.0,
     "/v1/limits/rocketmq/bench?explain=1": 3.0,
     "/v1/topics?protocol=rocketmq&topic=bench": 3.0,
-    "/v1/clients?protocol=rocketmq&q=bench&limit=50": 3.0,
+    "/v1/clients?protocol=rocketmq&q=bench&limit=500": 3.0,
 }
 PATIENCE_S: Final = 30.0  # for an answer of a gateway that is busy
 

@@ -38,5 +38,5 @@ def test_they_ask_for_what_the_dashboard_asks_for() -> None:
         assert path.partition("?")[0].removesuffix("/rocketmq/bench") in {"/v1/series", "/v1/limits", "/v1/topics", "/v1/clients"}
     assert "/v1/topics?protocol=${protocol}&topic=${name}" in read
     assert "/v1/topics?protocol=rocketmq&topic=bench" in pages.TOPIC
-    assert "/v1/clients?${query}" in read
+    assert "/v1/clients?protocol=${protocol}&q=${name}&limit=500" in read
     assert "&since=" in read
