@@ -42,7 +42,7 @@ def notes(found: Digest) -> list[str]:
     late = missed(fleet)
     figure = expected(fleet)
     if late and not far_over(fleet) and not (figure and figure.lowered):
-        said.append(f"{late} This mends itself: {k_text(fleet)}")
+        said.append(f"{late} Nothing to do: {k_text(fleet)}")
     return said
 
 
@@ -74,7 +74,9 @@ def _capacity(found: Digest) -> Iterator[Need]:
             f"The pins alone are {rate('messages', pinned)} ({named}), and all topics together may have {rate('messages', capacity)}, "
             f"the capacity. Nothing is left for the {others}."
         )
-        ways.insert(0, f"lower the pins in {option(found, '--pins', 'pins.yaml')} to less than {rate('messages', capacity)} together")
+        rest = rate("messages", max(needed - pinned, 0.0))
+        pins = option(found, "--pins", "pins.yaml")
+        ways.append(f"lower the pins in {pins}: what they leave of the capacity is for the {others}, which need {rest} together")
     else:
         what = f"The topics need {rate('messages', needed)} together, and the capacity is {rate('messages', capacity)}."
     until = nights_to_go(found)

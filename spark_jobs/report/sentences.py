@@ -35,8 +35,8 @@ IN_LINE: Final = {
 }
 FORMULA: Final = (
     f"Quota = expected demand (messages/s in the mean of the whole day) {TIMES} busiest seconds (how many times the mean they need) "
-    f"{TIMES} safety factor k. The factors of a row multiply to its change; the old quota is one where it "
-    "was not the computed one, which is left alone while it is near enough."
+    f"{TIMES} safety factor k. The factors of a row multiply to its change, or to what was computed where the row "
+    "says what leaves it less. The old quota is a factor where it was not what had been computed: a quota that is near enough stays."
 )
 SENDER: Final = "The sender of a refused message sees what the rule's `action` says: with `reject` an error, and it may send again."
 FEW_GATEWAYS: Final = 8  # gateways named in one line; the rest is counted

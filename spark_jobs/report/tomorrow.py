@@ -54,10 +54,11 @@ def expected_text(fleet: FleetFacts) -> str:
         return (
             f"About {share(found.share)} of the messages, because {lowered_by(fleet)}: tonight's quotas would have refused that much of "
             f"the last seven days. The quotas of the nights before refused {share(fleet.refused_so_far())} of {past_days(fleet)}. "
-            "Nothing can be foreseen for the month to come."
+            "No share is promised of the month to come."
         )
     said = (
-        f"About {share(found.share)} of the messages, as in {past_days(fleet)}: each day was judged by the quotas of the night before it."
+        f"In the mean {share(found.share)} of the messages, as in {past_days(fleet)}: each day was judged by the quotas of the "
+        "night before it."
     )
     if not found.share:
         said = f"Nothing, as nothing was refused in {past_days(fleet)}."

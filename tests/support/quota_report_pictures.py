@@ -100,6 +100,7 @@ def told(nights: Nights, week: Week, *more: str, **manifest: Any) -> tuple[Snaps
 
 
 def main(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
     nights, week = kept_nights(folder / "nights.pickle")
     whole = {name: {"seconds": week.observed_seconds} for name in GATEWAYS}
     calm = told(nights, week, gateways=whole)

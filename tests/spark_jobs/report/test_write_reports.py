@@ -115,7 +115,7 @@ def test_what_will_be_refused_names_the_topics_and_their_hours() -> None:
     found = texts(Snapshot("2026-11-21T00:00:00Z", "x", parameters={"target_refused_ppm": 1000}, quotas=quotas))
     for name in ("report.html", "report.md"):
         text = found[name].partition(QUESTIONS[1])[2].partition(QUESTIONS[2])[0]
-        assert "About 0.014 % of the messages, as in the last 28 days: each day was judged" in text
+        assert "In the mean 0.014 % of the messages, as in the last 28 days: each day was judged" in text
         rows = [re.sub("<[^>]*>|[|()]", " ", row).split("rocketmq") for row in re.split("\n|<tr>", text) if "in the log" in row]
         assert [[" ".join(cell.split()) for cell in row] for row in rows] == [
             ["busy", "1.4k 0.05 % in the log of the last 7 days 100 % from 10:00 to 12:00"],
@@ -188,7 +188,7 @@ def test_what_is_lowered_is_foreseen_from_what_it_would_have_refused() -> None:
     for name in ("report.html", "report.md"):
         text = found[name].partition(QUESTIONS[1])[2].partition(QUESTIONS[2])[0]
         assert "About 4.51 % of the messages, because the capacity of 31/s leaves most topics less than they need: tonight" in text
-        assert "The quotas of the nights before refused 0.05 % of the last 28 days. Nothing can be foreseen for the month to come." in text
+        assert "The quotas of the nights before refused 0.05 % of the last 28 days. No share is promised of the month to come." in text
         assert text.index("cut more") < text.replace("cut more", "--------").index("cut")
         assert re.findall(r"(?:<td>|\| )([\d.]+k), most on Fri 20 Nov", text) == ["9k"], "of the topic that the night knows"
         top = re.sub("<[^>]*>", "", found[name]).partition(QUESTIONS[0])[0]
@@ -196,7 +196,7 @@ def test_what_is_lowered_is_foreseen_from_what_it_would_have_refused() -> None:
         assert "whole" not in text
     mild = texts(Snapshot("2026-11-21T00:00:00Z", "x", quotas=quotas, night={**night, "lowered_ppm": 900}))["report.md"]
     assert "nothing is done" not in mild
-    assert "About 0.05 % of the messages" in mild
+    assert "In the mean 0.05 % of the messages" in mild
     assert "2 topics get less than needed" in mild
 
 
@@ -419,7 +419,7 @@ def test_a_missing_gateway_and_a_missed_target_stand_at_the_top() -> None:
     html = texts(replace(quota_evidence.older(quota_evidence.snapshot(3)), night=night))["report.html"]
     top = html[: html.index(QUESTIONS[1])]
     assert "The log of gw-c" in top
-    assert "More was refused than the target of 0.1 %: 0.25 % in the last day. This mends itself: the safety factor k moves" in top
+    assert "More was refused than the target of 0.1 %: 0.25 % in the last day. Nothing to do: the safety factor k moves" in top
 
 
 def test_what_the_night_remarks_is_among_what_needs_somebody() -> None:
@@ -514,7 +514,8 @@ def test_a_night_whose_quotas_fall_by_half_says_so_and_for_how_long() -> None:
         assert "All quotas together are 1.45k/s tonight, 2.9 times the capacity, and never come within it" in needs
         assert "about 4.51 % of the messages are refused on Sat 21 Nov and more on each day after it" in needs
         assert "until the 2 other topics have 0.5/s each, on Tue 1 Dec." in needs, "ten halvings from 400/s to 0.5/s"
-        assert "Lower the pins in /etc/my pins.yaml to less than 500/s together; or write" in needs
+        assert "if the broker can carry it; or lower the pins in /etc/my pins.yaml: what they leave of the capacity" in needs
+        assert "is for the 2 other topics, which need 1.4k/s together" in needs
         assert "--capacity 2050" in needs, "2 x 700 computed, and the pin"
         assert needs.count("The pins alone") == 1, "the night's own remark is not said again"
         assert "ore was refused than the target" not in needs
@@ -525,7 +526,7 @@ def test_a_capacity_without_pins_says_when_it_is_kept() -> None:
     found = lowered(pin=20, capacity=500, wanted=240)["report.md"]
     assert "The topics need 1.42k/s together, and the capacity is 500/s." in found
     assert "All quotas together are 820/s tonight, 1.64 times the capacity, and come within it on Sun 22 Nov." in found
-    assert "Lower the pins" not in found
+    assert "ower the pins" not in found
     assert (
         "One night may at most divide a quota by 3, so 2 quotas fall to 1/3 tonight" in lowered(pin=20, capacity=500, ratio=3)["report.md"]
     )
