@@ -227,7 +227,7 @@ def test_a_topic_beyond_its_rail_is_held_and_listed() -> None:
     found = quota(results[4])
     assert found is not None
     assert found.evidence["status"] == "held"
-    assert "held below" in str(found.evidence["reason"])
+    assert "; one night may move it no further than to " in str(found.evidence["reason"])
 
 
 @pytest.mark.parametrize("weekend", [pytest.param(0.1, marks=pytest.mark.long), 0.02])
