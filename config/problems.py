@@ -29,9 +29,12 @@ def quote_text(text: str) -> str:
     return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in escaped)
 
 
-def suggestion(word: str, known: Iterable[str]) -> str | None:
-    """The known word that is most like `word`, if one is."""
-    close = difflib.get_close_matches(word.lower().replace("-", "_"), list(known), n=1, cutoff=0.6)
+NEARLY_THE_SAME: Final = 0.9  # of `suggestion`: one letter of ten
+
+
+def suggestion(word: str, known: Iterable[str], alike: float = 0.6) -> str | None:
+    """The known word that is most like `word`, if one is so much `alike` (1.0: the same)."""
+    close = difflib.get_close_matches(word.lower().replace("-", "_"), list(known), n=1, cutoff=alike)
     return close[0] if close else None
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, TypeVar, overload
 from common.records import dataclass
 from config.document import TAKEN, Mapping, Node, Scalar, Sequence, kind_of
 from config.kinds import JSON, OFF, Invalid, Kind, NotYets, OrOff, Reading, ScalarKind
-from config.problems import NOWHERE, SourceLocation, quote_text, suggestion
+from config.problems import NEARLY_THE_SAME, NOWHERE, SourceLocation, quote_text, suggestion
 
 T = TypeVar("T")
 
@@ -130,10 +130,11 @@ class Section(Kind[T]):
             return "merge keys are not supported: write the values out"
         if key in self.gone:
             return self.gone[key]
-        place = None if whole is None else place_elsewhere(whole, key)
+        known = [*self.settings, *self.not_yet]
+        place = None if whole is None or suggestion(key, known, NEARLY_THE_SAME) else place_elsewhere(whole, key)
         if place is not None:
             return place
-        meant = suggestion(key, [*self.settings, *self.not_yet])
+        meant = suggestion(key, known)
         return f"did you mean `{meant}`?" if meant else f"known here: {', '.join(self.settings)}"
 
     def show(self, value: T) -> JSON:

@@ -22,6 +22,7 @@ BROKEN = [
     ("unknown section", "creditt: {}\n", 3, 1, "creditt", "unknown key", "did you mean `credit`?"),
     ("section in another", "gateway: {drain: {timeout: 5s}}\n", 3, 11, "gateway.drain", "unknown key", "drain is a section of its own: drain: ..."),
     ("key of the top in a section", "gateway: {rules_file: limits.yaml}\n", 3, 11, "gateway.rules_file", "unknown key", "rules_file is a key at the top of the file"),
+    ("one letter of a section", "listener: []\n", 3, 1, "listener", "unknown key", "did you mean `listeners`?"),
     ("key of another section", "gateway: {roll_every: 5min}\n", 3, 11, "gateway.roll_every", "unknown key", "roll_every has its place at access_log.roll_every"),
     ("key of a section within", "rules: [{name: a, routing_key: 'a.#', limit: {messages: 1/s}}]\n", 3, 19, "rules[0].routing_key", "unknown key", "has its place at rules[].match.routing_key"),
     ("wrong type", "limiter:\n  threads: two\n", 4, 12, "limiter.threads", 'expected a whole number, got "two"', "write it like 1"),

@@ -145,7 +145,7 @@ async def test_what_has_changed_is_read_until_it_is_in_force(
     del autojump_clock
     file = tmp_path / "sluice.yaml"
     settings = cast(Any, SimpleNamespace(gateway=SimpleNamespace(reload_on_change=True)))
-    monkeypatch.setattr(file_watch, "watched", lambda _: (file,))
+    monkeypatch.setattr(file_watch, "list_watched", lambda _: (file,))
 
     async def at(_: object, paths: tuple[Path, ...]) -> file_watch.Look:
         return file_watch.look(paths)  # on no thread, for which this clock would not wait
