@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
 from common.views.topics import TROUBLE
@@ -19,13 +20,13 @@ MAX_PER_SLICE: Final = 300  # topics; of which one number is read between two tu
 WEIGHTS: Final = {"moving": dict.fromkeys(("received_per_second", "forwarded_per_second", "waiting"), 1.0), "trouble": TROUBLE}
 
 
-class TopicList:
+class TopicList(ABC):
     """Implements `gateway.data_plane.TopicSource` over items as `GET /v1/topics` has them."""
 
     sums: Mapping[str, int] = live_snapshot.NONE_FORGOTTEN  # sums over topics that are not among them any more
 
-    def items(self) -> Sequence[TopicView]:
-        raise NotImplementedError
+    @abstractmethod
+    def items(self) -> Sequence[TopicView]: ...
 
     def topics(self, wanted: Collection[Place] | None = None) -> Iterator[list[TopicView]]:
         items, places = self.items(), None if wanted is None else frozenset(wanted)
