@@ -54,9 +54,8 @@ def test_three_gateways_share_one_limit_and_go_on_when_redis_does_not(
         arrived = queue.depth()
     passed = [each.count("A") for each in published]
     offered = sum((Counter(each.begun_per_100ms) for each in published), Counter())
-    # Beside three busy loops on two processors six workers ask late, and 0.58 of it passed (4,620 of 7,974); alone all of it.
-    at_least = 0.5 * (let_through(offered, RATE, RATE) - RATE)
-    assert at_least > 0.25 * RATE * FLOOD_S, "the flood was none"
+    at_least = 0.95 * (let_through(offered, RATE, RATE) - RATE)
+    assert at_least > 0.5 * RATE * FLOOD_S, "the flood was none"
     assert at_least <= sum(passed)
     assert arrived == sum(passed)
     assert min(passed) > 0.15 * sum(passed), passed
