@@ -39,12 +39,14 @@ VERSION = re.findall(r"rocketmq-broker</artifactId><version>([\d.]+)<", (POMS / 
 ADVERTISED = "127.0.0.2"
 
 # Codes of requests and of answers.
+QUERY_CONSUMER_OFFSET = 14
 UPDATE_AND_CREATE_TOPIC = 17
 UPDATE_BROKER_CONFIG = 25
 GET_ROUTE = 105
 GET_TOPIC_STATS = 202
 SUCCESS = 0
 TOPIC_NOT_EXIST = 17
+QUERY_NOT_FOUND = 22
 
 OPENED_MODULES = [
     "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
@@ -288,6 +290,15 @@ class RocketMQ:
                 counts[topic] = sum(map(int, re.findall(rb'"maxOffset":([0-9]+)', body)))
                 counts[topic] -= sum(map(int, re.findall(rb'"minOffset":([0-9]+)', body)))
         return counts
+
+    def committed(self, topic: str, group: str) -> int:
+        """The offset that `group` has committed in the topic's queue 0, asked of the broker itself; 0: none."""
+        with self.asker() as broker:
+            header, _ = broker.ask(QUERY_CONSUMER_OFFSET, topic=topic, consumerGroup=group, queueId=0)
+        assert header["code"] in (SUCCESS, QUERY_NOT_FOUND), f"{topic}, {group}: {header}"
+        fields = header.get("extFields") or {}
+        assert isinstance(fields, dict)
+        return int(fields.get("offset", 0))
 
     def asker(self, port: int | None = None) -> Asker:
         """A connection past any gateway to the first broker, or to the one on `port`."""
