@@ -214,20 +214,27 @@ def test_settling_everything_settles_what_the_client_has_got(rabbitmq: RabbitMQ,
     assert taken == list(range(last))
 
 
-def test_what_waits_when_a_client_recovers_comes_again_once(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
+@pytest.mark.parametrize("waits_for_answer", [True, False])
+def test_what_waits_when_a_client_recovers_comes_again_once(
+    rabbitmq: RabbitMQ, start_gateway: StartGateway, waits_for_answer: bool
+) -> None:
     rule = LIMITED | {"limit": {"messages": "50/s", "burst": {"messages": 5}}}
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [rule])
-    with Queue(rabbitmq.url, "slow-recovered") as queue, connect(gateway.amqp_url()) as connection:
+    with Queue(rabbitmq.url, f"slow-recovered-{waits_for_answer}") as queue, connect(gateway.amqp_url()) as connection:
         fill(rabbitmq.url, queue.name, 40)
         channel = connection.channel()
         taken: list[tuple[int, int]] = []
         channel.basic_consume(queue.name, lambda _channel, method, _properties, body: taken.append((method.delivery_tag, int(body))))
         while len(taken) < 5:
             connection.process_data_events(0.01)
-        channel.basic_recover(requeue=True)
+        if waits_for_answer:
+            channel.basic_recover(requeue=True)
+        else:
+            channel._impl._send_method(pika.spec.Basic.RecoverAsync(requeue=True))
         while len(taken) < 45 or taken[-40][1] != 0:  # more may have passed before the broker heard it
             connection.process_data_events(0.01)
         assert [number for _, number in taken] == [*range(len(taken) - 40), *range(40)]
+        assert len(taken) < 80, "all that waited has come twice"
         for tag, _ in taken[-40:]:
             channel.basic_ack(tag)  # a stale one would close the channel
         assert channel.queue_declare(queue.name, passive=True).method.message_count == 0

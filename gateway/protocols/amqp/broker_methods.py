@@ -12,7 +12,7 @@ from mypy_extensions import i64
 
 from gateway.pipeline.empties import NO_ITEMS, added
 from gateway.pipeline.reports import FULL, FULL_FOR_USER, FULL_FOR_VHOST, ROOM
-from gateway.protocols.amqp.channel import AmqpChannel
+from gateway.protocols.amqp.channel import WITHOUT_ANSWER, AmqpChannel
 from gateway.protocols.amqp.channel_states import CLOSE_WAITS
 from gateway.protocols.amqp.deliveries.consumers import ANSWERS
 from gateway.protocols.amqp.deliveries.deliveries import Deliveries
@@ -74,7 +74,8 @@ class BrokerMethods:
             if method == TX_COMMIT_OK:
                 channel.committing = False
                 self.deliveries.requests.notice(channel)
-            if channel.leave is not None and channel.leave.hear(method, passthrough.data[pos + 11 : stop - 1]):
+            recover = channel.take_recover() if method == BASIC_RECOVER_OK else b""
+            if channel.leave is not None and channel.leave.hear(method, passthrough.data[pos + 11 : stop - 1], recover):
                 passthrough.take_out(pos, stop)
                 return
             if method in ANSWERS:
@@ -100,10 +101,12 @@ class BrokerMethods:
                 self._tell_instead(told, passthrough, pos, stop, channel)
                 return
             if method == BASIC_RECOVER_OK:
-                channel.recovering = max(channel.recovering - 1, 0)
                 self.deliveries.ends.recover(channel)
                 if channel.settlements is not None:
                     channel.settlements.recovered()
+                if recover == WITHOUT_ANSWER:
+                    passthrough.take_out(pos, stop)
+                    return
             taken = intake.other(channel, passthrough.data, pos, stop)
         if taken:
             passthrough.take_out(pos, stop)

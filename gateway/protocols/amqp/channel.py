@@ -46,6 +46,10 @@ AWAITS_METHOD: Final = 0
 AWAITS_HEADER: Final = 1
 AWAITS_BODY: Final = 2
 
+OF_CLIENT: Final = b"c"  # a basic.recover, whose answer is for the client
+WITHOUT_ANSWER: Final = b"a"  # its basic.recover-async, said to the broker as basic.recover
+OF_GATEWAY: Final = b"g"  # for a client that leaves
+
 PART_OVERHEAD: Final = 400  # bytes of memory a held part takes beside its own bytes (sys.getsizeof of its objects, Python 3.11)
 
 
@@ -82,7 +86,7 @@ class AmqpChannel:
         "method",
         "number",
         "parking",
-        "recovering",
+        "recovers",
         "replies",
         "rush",
         "selects_tx",
@@ -110,7 +114,7 @@ class AmqpChannel:
         self.confirms: Confirms | None = None
         self.tx = False
         self.committing = False  # tx.commit has gone on, and is not answered: until then RabbitMQ takes nothing on the channel (504)
-        self.recovering = 0  # basic.recovers that have gone on, and are not answered: all that comes until then goes back by them
+        self.recovers = b""  # for each basic.recover that is not answered, whose it is: all that comes until then goes back by it
         self.discarding = False  # the rest of the last request's content is thrown away
         self.forwarding = False  # of the last message that went to the broker the rest is still to go
         self.lose_later = False  # the broker has closed the channel; what of that rest waits here must reach it, then the rest is given up
@@ -151,7 +155,7 @@ class AmqpChannel:
         self.confirms = None
         self.tx = False
         self.committing = False
-        self.recovering = 0
+        self.recovers = b""
         self.discarding = False
         self.forwarding = False
         self.unanswered = None
@@ -232,6 +236,11 @@ class AmqpChannel:
             self.unanswered_opens = max(self.unanswered_opens - 1, 0)
         elif method == CONFIRM_SELECT_OK and self.unanswered_opens == 0:  # else it is of the channel before
             self.unanswered_select = False
+
+    def take_recover(self) -> bytes:
+        """The broker has answered the first of `recovers`: whose it was."""
+        first, self.recovers = self.recovers[:1], self.recovers[1:]
+        return first
 
     def takes_replies(self) -> bool:
         """Whether replies of the gateway's own may be sent now: behind the answers that make them possible, and not within a message."""

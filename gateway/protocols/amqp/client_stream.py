@@ -31,7 +31,6 @@ from gateway.protocols.amqp.frames import (
     BASIC_CANCEL,
     BASIC_GET,
     BASIC_PUBLISH,
-    BASIC_RECOVER,
     BODY_FRAME,
     CHANNEL_CLOSE,
     CHANNEL_CLOSE_OK,
@@ -48,6 +47,7 @@ from gateway.protocols.amqp.frames import (
     MIN_FRAME_BYTES,
     OVERHEAD,
     QUEUE_DECLARE,
+    RECOVERS,
     SYNTAX_ERROR,
     TX_COMMIT,
     TX_SELECT,
@@ -191,22 +191,22 @@ class ClientStream:
                         self.deliveries.select(channel)
                     alone = method in WATCHED
                     costly = method if method in (QUEUE_DECLARE, BASIC_GET) else 0
-                elif channel.settlements is not None and method in SETTLES:
-                    if (method != BASIC_ACK or channel.settlements.pending) and self.deliveries.requeues.answer(
-                        method, channel, data, pos, stop, parts
-                    ):
+                elif method in SETTLES:
+                    settlements = channel.settlements
+                    asks = settlements is not None and (method != BASIC_ACK or len(settlements.pending) > 0)
+                    if asks and self.deliveries.requeues.answer(method, channel, data, pos, stop, parts):
                         publishes.room -= self.deliveries.requeues.take_asked()
                         last = None
                         pos = stop
                         continue
-                    changed = self.deliveries.settle(method, channel, data[pos:stop])
+                    changed = None if settlements is None else self.deliveries.settle(method, channel, data[pos:stop])
                     if changed is not None:
                         last = None
                         if changed:
                             parts.append(Part(PLAIN, channel_id, changed, 0, len(changed)))
                         pos = stop
                         continue
-                    alone = method == BASIC_RECOVER  # `Settling` looks at it
+                    alone = method in RECOVERS  # `Settling` looks at it
                 elif method in OPERATION_OF:
                     costly = method
             elif kind == HEADER:

@@ -34,7 +34,6 @@ from gateway.protocols.amqp.confirms import Confirms
 from gateway.protocols.amqp.costly_method import CostlyMethod
 from gateway.protocols.amqp.frames import (
     BASIC_CANCEL,
-    BASIC_RECOVER,
     CHANNEL_CLOSE,
     CHANNEL_CLOSE_OK,
     CHANNEL_OPEN,
@@ -42,6 +41,7 @@ from gateway.protocols.amqp.frames import (
     CONNECTION_CLOSE,
     METHOD,
     NOT_ALLOWED,
+    RECOVERS,
     TX_COMMIT,
     TX_SELECT,
     client_error,
@@ -320,8 +320,8 @@ class Settling:
             channel.expect_open_ok()
         elif method == BASIC_CANCEL:
             self.deliveries.cancel(channel, part)
-        elif method == BASIC_RECOVER:
-            channel.recovering += 1
+        elif method in RECOVERS:
+            self.deliveries.recover(channel, part)
         elif method == CHANNEL_CLOSE:
             self.deliveries.requeues.close(channel)
         elif method == CHANNEL_CLOSE_OK and channel.is_closed_by_broker():

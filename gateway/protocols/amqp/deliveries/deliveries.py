@@ -30,13 +30,13 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.pipeline.parts import PLAIN, Part
 from gateway.protocols.amqp.broker_requests import BrokerRequests
-from gateway.protocols.amqp.channel import AmqpChannel
+from gateway.protocols.amqp.channel import OF_CLIENT, WITHOUT_ANSWER, AmqpChannel
 from gateway.protocols.amqp.costly_methods import CostlyMethods
 from gateway.protocols.amqp.deliveries.consumers import Consumers, takes_without_ack
 from gateway.protocols.amqp.deliveries.ends import DeliveryEnds
 from gateway.protocols.amqp.deliveries.gets import LimitedGets
 from gateway.protocols.amqp.deliveries.intake import DeliveryIntake
-from gateway.protocols.amqp.deliveries.leaving import Leaving
+from gateway.protocols.amqp.deliveries.leaving import REQUEUE, Leaving
 from gateway.protocols.amqp.deliveries.parking_lot import ParkingLot
 from gateway.protocols.amqp.deliveries.requeues import Requeues, last_seen
 from gateway.protocols.amqp.deliveries.settlements import Settlements
@@ -49,11 +49,13 @@ from gateway.protocols.amqp.frames import (
     BASIC_GET,
     BASIC_NACK,
     BASIC_RECOVER,
-    BASIC_RECOVER_ASYNC,
     BASIC_REJECT,
     CHANNEL_CLOSE,
     OVERHEAD,
     QUEUE_DECLARE,
+    RECOVERS,
+    method_frame,
+    method_of,
 )
 from gateway.protocols.octets import u32
 
@@ -63,7 +65,7 @@ if TYPE_CHECKING:
     from limiter.judge import Judge
 
 
-SETTLES: Final = frozenset({BASIC_ACK, BASIC_NACK, BASIC_REJECT, BASIC_RECOVER, BASIC_RECOVER_ASYNC})  # of the client
+SETTLES: Final = frozenset({BASIC_ACK, BASIC_NACK, BASIC_REJECT, *RECOVERS})  # of the client
 
 
 class Deliveries:
@@ -124,17 +126,17 @@ class Deliveries:
         if settlements.given_back:
             return b""
         if settlements.watched:
-            if method in (BASIC_RECOVER, BASIC_RECOVER_ASYNC):
+            if method in RECOVERS:
                 settlements.forget_watched()
             elif len(frame) == OVERHEAD + 13:
                 all_before = method != BASIC_REJECT and (frame[19] & 1) != 0
                 settlements.settle_watched(int.from_bytes(frame[11:19], "big"), all_before=all_before)
         if settlements.unsure:
             return None
-        if method == BASIC_RECOVER and not channel.tx:
+        if method in RECOVERS and not channel.tx:
             settlements.recover()
             return None
-        if method in (BASIC_RECOVER, BASIC_RECOVER_ASYNC) or len(frame) != OVERHEAD + 13 or channel.tx:
+        if method in RECOVERS or len(frame) != OVERHEAD + 13 or channel.tx:
             settlements.lose_track()
             return None
         tag = int.from_bytes(frame[11:19], "big")
@@ -171,6 +173,20 @@ class Deliveries:
             part.start = 0
             part.end = len(instead)
         self.ends.let_go(channel)
+
+    def recover(self, channel: AmqpChannel, part: Part) -> None:
+        """A recover of the client's goes on to the broker.
+
+        Of basic.recover-async no answer would tell what it covers, and what waits here would be delivered twice. So the broker is told
+        basic.recover, which does the same, and its answer is kept from the client.
+        """
+        if method_of(part) == BASIC_RECOVER:
+            channel.recovers += OF_CLIENT
+        elif part.data[part.start + 11] & 1:
+            channel.recovers += WITHOUT_ANSWER
+            part.data = method_frame(channel.number, BASIC_RECOVER, REQUEUE)
+            part.start = 0
+            part.end = len(part.data)
 
     def __repr__(self) -> str:
         return f"<Deliveries {self.lot} {self.verdicts}>"

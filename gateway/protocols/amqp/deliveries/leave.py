@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.protocols.amqp.frames import BASIC_CONSUME_OK, BASIC_DELIVER, BASIC_RECOVER_OK, read_short_string
+from gateway.protocols.amqp.channel import OF_GATEWAY
+from gateway.protocols.amqp.frames import BASIC_CONSUME_OK, BASIC_DELIVER, read_short_string
 from gateway.protocols.octets import u64
 
 
@@ -40,13 +41,13 @@ class Leave:
             self.late.append(self.tag)
         self.tag = 0
 
-    def hear(self, method: int, arguments: bytes) -> bool:
-        """The broker says `method`; whether that is not for the client."""
+    def hear(self, method: int, arguments: bytes, recover: bytes) -> bool:
+        """The broker says `method`, which answers `recover`; whether that is not for the client."""
         if method == BASIC_CONSUME_OK:
             name, _ = read_short_string(arguments, 0)
             if name not in self.cancelled:
                 self.tags.append(name)
-        elif method == BASIC_RECOVER_OK and self.recovering:
+        elif recover == OF_GATEWAY:
             self.recovering = False
             return True
         return False

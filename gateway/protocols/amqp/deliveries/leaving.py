@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.pipeline.empties import NO_ENTRIES, put
 from gateway.pipeline.parts import PLAIN, Part
 from gateway.protocols.amqp.broker_requests import cancel, give_back
+from gateway.protocols.amqp.channel import OF_GATEWAY
 from gateway.protocols.amqp.channel_states import CLIENT_CLOSED, NO_CLOSE, PASSING
 from gateway.protocols.amqp.deliveries.exclusive_queues import ExclusiveQueues, is_exclusive, is_passive
 from gateway.protocols.amqp.deliveries.leave import Leave
@@ -166,6 +167,7 @@ class Leaving:
                 self.recovers(channel)
             words.append(method_frame(channel.number, BASIC_RECOVER, REQUEUE))
             leave.recovering = True
+            channel.recovers += OF_GATEWAY
         elif settlements is not None and not settlements.unsure:
             words += [give_back(channel.number, tag, 1) for tag in settlements.to_give_back()]
         else:

@@ -119,7 +119,7 @@ class ParkingLot:
             self.unpark(part)
             if part.kind == REQUEST:
                 consumer = parked_part.consumer
-                if channel.recovering and consumer is not None and consumer.acknowledged_here():
+                if channel.recovers and consumer is not None and consumer.acknowledged_here():
                     self._drop(parking, part)
                     continue
                 self.count(part.key, 0, part.count, part.count * part.size)

@@ -32,7 +32,7 @@ from gateway.pipeline.parts import PLAIN, REQUEST, Part
 from gateway.protocols.amqp.broker_requests import REQUEUE
 from gateway.protocols.amqp.costly_method import CostlyMethod
 from gateway.protocols.amqp.deliveries.parked import delivery_tag
-from gateway.protocols.amqp.frames import BASIC_NACK, BASIC_RECOVER, BASIC_RECOVER_ASYNC, BASIC_REJECT, OVERHEAD, method_frame
+from gateway.protocols.amqp.frames import BASIC_NACK, BASIC_RECOVER_ASYNC, BASIC_REJECT, OVERHEAD, RECOVERS, method_frame
 from gateway.protocols.octets import u64
 from gateway.waiting.line import Line
 from limiter import operations
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 ANSWER_BYTES: Final = OVERHEAD + 13  # a basic.ack, nack or reject: method, tag, bits
 MAX_SPLIT: Final = 65_536  # frames that `multiple` is split into, 1.4 MB; the largest prefetch count (u16)
 MAX_LINES: Final = 1024  # of a connection; beyond that those that are empty are forgotten; a guess
-RECOVERS: Final = (BASIC_RECOVER, BASIC_RECOVER_ASYNC)
 
 
 class RequeueLine(Line):

@@ -372,7 +372,7 @@ class Windows(SubscriptionMover):
     def return_to_broker(self, channel: AmqpChannel, data: bytes, start: int, count: int) -> None:
         """`count` deliveries, the first of which begins at `data[start]`, go back to their queue."""
         first = delivery_tag(data, start)
-        if not channel.recovering:  # else they do by that, and are not to be settled twice (406)
+        if not channel.recovers:  # else they do by that, and are not to be settled twice (406)
             self.requests.send(channel, give_back(channel.number, first, count))
         settlements = channel.settlements
         if settlements is not None:

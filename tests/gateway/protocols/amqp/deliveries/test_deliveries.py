@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pamqp import base, commands
 
+from gateway.protocols.amqp.conversation import AmqpConversation
 from limiter.limits import NEVER, Limit, LimitChange, Rate
 from limiter.rules.rule_set import Match, Rule, RuleSet
 from support.amqp import frames as amqp
@@ -52,6 +53,10 @@ def mail(channel: int, *tags: int, size: int = 5) -> bytes:
 
 def said(frame: base.Frame, channel: int = 1) -> bytes:
     return amqp.method(channel, frame)
+
+
+def recover_async(channel: int = 1, *, requeue: bool = True) -> bytes:
+    return said(commands.Basic.Recover(requeue=requeue), channel).replace(b"\0\x3c\0\x6e", b"\0\x3c\0\x64")
 
 
 def heard(talk: Talk) -> bytes:
@@ -596,13 +601,56 @@ def test_a_channel_opened_anew_counts_from_one() -> None:
     assert settled(talk) == [("Basic.Ack", 2, True)]
 
 
-@pytest.mark.parametrize("no_ack", [False, True])
-def test_what_is_parked_when_the_broker_recovers_is_dropped_because_it_comes_again(no_ack: bool) -> None:
-    talk = consuming(no_ack=no_ack)
-    recovered = said(commands.Basic.RecoverOk())
-    talk.broker(jobs(1, 1, 2) + jobs(2, 1))
+@pytest.mark.parametrize("order", ["sa", "as", "aas", "sas"])
+def test_each_recover_ok_is_for_the_one_that_waits_for_it(order: str) -> None:
+    """Also on a channel that has not consumed before."""
+    talk = consuming(confirms=())
+    said_by_client = {"s": said(commands.Basic.Recover(requeue=True), 3), "a": recover_async(3)}
+    talk.client(said(commands.Channel.Open(), 3) + said_by_client["s"] + said(commands.Basic.Consume(queue="jobs", consumer_tag="k"), 3))
+    talk.to_broker = b""
+    talk.client(b"".join(said_by_client[each] for each in order))
+    assert talk.to_broker == said_by_client["s"] * len(order)
+    heard(talk)
+    for each in "s" + order:
+        talk.broker(said(commands.Basic.RecoverOk(), 3))
+        assert heard(talk) == (said(commands.Basic.RecoverOk(), 3) if each == "s" else b"")
+
+
+def test_a_recover_ok_of_the_clients_is_not_taken_for_that_of_the_channel_which_leaves() -> None:
+    """What comes behind it is covered by the gateway's recover: given back one by one it would be settled twice (406)."""
+    talk = consuming()
+    talk.broker(jobs(1, 1, 2))
     talk.client(said(commands.Basic.Recover(requeue=True)))
-    talk.broker(jobs(1, 3, size=LARGE) + said(commands.Basic.QosOk()) + recovered)
+    conversation = talk.conversation
+    assert isinstance(conversation, AmqpConversation)
+    conversation.deliveries.leaving.leave_all(conversation.channels, 2047)
+    words = conversation.deliveries.leaving.take_words(quiet=True)
+    assert amqp.names(words).count("Basic.Recover") >= 1
+    talk.broker(said(commands.Basic.RecoverOk()) + jobs(1, 3, 4))
+    leave = conversation.channels[1].leave
+    assert leave is not None
+    assert leave.late == []
+    talk.broker(said(commands.Basic.RecoverOk()) + jobs(1, 5))
+    assert leave.late == [5]
+
+
+def test_a_recover_async_without_requeue_is_the_brokers_to_judge() -> None:
+    talk = consuming()
+    talk.client(recover_async(requeue=False))
+    assert talk.to_broker == recover_async(requeue=False)
+
+
+@pytest.mark.parametrize("no_ack", [False, True])
+@pytest.mark.parametrize("waits_for_answer", [True, False])
+def test_what_is_parked_when_the_broker_recovers_is_dropped_because_it_comes_again(no_ack: bool, waits_for_answer: bool) -> None:
+    """The client of basic.recover-async gets no answer."""
+    talk = consuming(no_ack=no_ack)
+    talk.broker(jobs(1, 1, 2) + jobs(2, 1))
+    recover = said(commands.Basic.Recover(requeue=True))
+    talk.client(recover if waits_for_answer else recover_async())
+    assert talk.to_broker == recover
+    talk.broker(jobs(1, 3, size=LARGE) + said(commands.Basic.QosOk()) + said(commands.Basic.RecoverOk()))
+    recovered = said(commands.Basic.RecoverOk()) if waits_for_answer else b""
     talk.broker(jobs(1, 4, 5))
     first = heard(talk)
     assert first.startswith(jobs(1, 1))
