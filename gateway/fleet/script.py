@@ -50,7 +50,7 @@ from urllib.parse import quote
 from limiter.algorithms.warm_up import DEFAULT_OVER_NS
 from limiter.leases.lent_places import LEARN_NS, ON_CREDIT, SILENT_NS, TURN_NS
 from limiter.leases.owner import SHORT_NS
-from limiter.leases.sharing import owner_limit
+from limiter.leases.sharing import FLEET_ROOM_NS, owner_limit
 
 if TYPE_CHECKING:
     from limiter.limits import Limit, Rate
@@ -365,7 +365,7 @@ def rates_of(limit: Limit) -> tuple[int, int, int, int, int, int]:
 @lru_cache(4096)
 def rates_for(limit: Limit, algorithm: str, members: int) -> tuple[int, int, int, int, int, int]:
     """`rates_of` what the owner has of `limit` in a fleet of so many."""
-    return rates_of(owner_limit(limit, members, algorithm))
+    return rates_of(owner_limit(limit, members, algorithm, FLEET_ROOM_NS))
 
 
 @lru_cache(16_384)

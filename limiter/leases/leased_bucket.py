@@ -15,11 +15,13 @@ once. That is token leasing::
   for that.
 * **The bound.** The owner's bucket holds the other half of the burst (`owner_limit`), so that in any window T the sum over all members is
   at most burst + r * T, as if there were one; where the burst is less than 2 N tokens, at most N tokens more, because every line has at
-  least one; and each member may go into debt for one request, oversized or in its turn, as a bucket may. A member that ends may leave
-  unpaid what it owed (once `line` per bucket), and takes with it what it was granted (once `slice`).
+  least one; where it is less than two asks' worth of the rate, as much as comes in between two asks more (`sharing.ROOM_NS`); and each
+  member may go into debt for one request, oversized or in its turn, as a bucket may. A member that ends may leave unpaid what it owed
+  (once `line` per bucket), and takes with it what it was granted (once `slice`).
 * **The slice.** A member wants to have, beside its line, what it has spent lately in HORIZON_NS; after a refusal all of SLICE_NS of the
-  rate (or one token, where that is less). After IDLE_NS without a request it wants nothing: it gives back what it has and only pays what
-  it owes. An ask is answered before the next one is made.
+  rate (or one token, where that is less). Where its asks are further apart, it wants for half as long again as from one to the next. After
+  IDLE_NS without a request it wants nothing: it gives back what it has and only pays what it owes. An ask is answered before the next one
+  is made.
 * **Short of tokens** the owner shares what there is between the members that were short lately (`LeaseOwner.grant`).
 * **The owner is gone** (`Lease.owner_lost`): each member fills by itself, up to its line and not above, at its last share of the rate: of a
   limit that was used up, what it got of it in the last seconds, less a 128th, of which each has its part that had nothing; of one that

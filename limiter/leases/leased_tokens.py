@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from limiter.limits import Rate
 
 HORIZON_NS: Final = 75_000_000  # ns; a grant is for so long; docs/design/limiter.md 7: 50 to 100 ms
-SLICE_NS: Final = 100_000_000  # ns of the rate; the most a member has in hand, and so loses; docs/design/limiter.md 7
+MAX_HORIZON_NS: Final = SECOND  # where asks are far apart a grant is for half as long again as from one to the next, but not for longer
+SLICE_NS: Final = 100_000_000  # ns of the rate; the most a member has in hand while asks are no further apart; docs/design/limiter.md 7
 ROUND_NS: Final = 20_000_000  # ns; about how long an ask takes to be answered; a guess, for hints only
 WHOLE: Final = 1 << 16  # parts in which shares are counted
 FLOOR_PARTS: Final = 128  # when the owner goes, one part in so many of a limit that is used up is kept for members that had none of it
@@ -43,7 +44,7 @@ class LeasedTokens:
         self._level = 0
         self._asked = 0  # tokens asked for and not answered
         self._spent = 0  # units, since the last wish
-        self._pace = 0  # units spent in HORIZON_NS, as seen lately
+        self._pace = 0  # units spent in the time that a grant is for, as seen lately
         self._hungry = False  # something was refused since the last grant
         self._short = False  # the owner had less than was wanted, the last time
         self._got = 0  # tokens granted since `_got_since`
@@ -163,17 +164,19 @@ class LeasedTokens:
         """Tokens to ask for; negative: given back, from this moment on."""
         if self._full == 0:
             return 0
-        pace = self._spent * HORIZON_NS // elapsed_ns
+        span = max(HORIZON_NS, min(elapsed_ns + elapsed_ns // 2, MAX_HORIZON_NS))
+        pace = self._spent * span // elapsed_ns
         self._pace = max(pace, (self._pace + pace) // 2)
         self._spent = 0
+        most = max(self._slice, span * self._amount)
         want = 0
         if not idle:
-            want = self._slice if self._hungry else min(self._slice, max(self._per_ns, self._pace))
+            want = most if self._hungry else min(most, max(self._per_ns, self._pace))
         level = self._level
         if level < 0 or level < want // 2 or (self._hungry and level < want):
             self._asked = -((level - want) // self._per_ns)
             return self._asked
-        surplus = (level - (0 if idle else self._slice)) // self._per_ns
+        surplus = (level - (0 if idle else most)) // self._per_ns
         if surplus <= 0:
             return 0
         self._level -= surplus * self._per_ns

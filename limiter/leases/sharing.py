@@ -1,7 +1,8 @@
 """How each algorithm's limit is shared by several members: what a member has of it, and what is left to the owner.
 
 * `token_bucket`, and `lag`, whose bucket's rate follows a backlog: half of the burst is lent to the members in advance, as their lines, and
-  the owner has the rest.
+  the owner has the rest. It has room for what comes in between two asks at least: a smaller bucket is full long before the next ask, and
+  what comes in then is lost (a fifth of 1,000/s passed with a burst of 20, in a fleet).
 * `pacing` has no burst. Its members need some milliseconds' worth in hand, or they would wait for each message: they share a bucket of
   PACED_NS of the rate, and space by themselves what they get (`limiter.leases.paced_lease`).
 * `warm_up`: the owner has the bucket that warms up, so what counts is when all members together have begun. What a member spends on credit
@@ -32,6 +33,8 @@ from limiter.leases.lent_places import LentPlaces
 from limiter.leases.paced_lease import PacedLease
 from limiter.limits import SECOND, Limit, Rate
 
+ROOM_NS: Final = SLICE_NS // 2  # ns of the rate; the least that an owner's bucket has room for: what comes in between two asks of a worker
+FLEET_ROOM_NS: Final = SLICE_NS  # the same of a fleet, which asks each 50 ms
 PACED_NS: Final = 3 * SLICE_NS  # ns of the rate; half of it lent: the owner has room for what comes in between two rounds of a fleet
 
 MEMBERS: Final[dict[str, Callable[[Limit, int, Lease], Lessee]]] = {
@@ -64,20 +67,27 @@ def member_limit(limit: Limit, algorithm: str, members: int = 1) -> Limit:
     return limit
 
 
-def owner_limit(limit: Limit, members: int, algorithm: str = "token_bucket") -> Limit:
-    """The limit for the owner's bucket: the same rates, and of the bursts what is not lent to members."""
+def owner_limit(limit: Limit, members: int, algorithm: str = "token_bucket", room_ns: int = ROOM_NS) -> Limit:
+    """The limit for the owner's bucket: the same rates, and of the bursts what is not lent to members, `room_ns` of the rate at least."""
     if limit.concurrent is not None:
         return limit
     lent = member_limit(limit, algorithm)
     messages, size = members * credit_line(lent.messages_capacity(), members), members * credit_line(lent.bytes_capacity(), members)
     if algorithm == "warm_up":
-        return with_bursts(limit, rest(limit.messages_capacity(), COLDEST * messages), rest(limit.bytes_capacity(), COLDEST * size))
-    found = with_bursts(lent, rest(lent.messages_capacity(), messages), rest(lent.bytes_capacity(), size))
+        messages, size = COLDEST * messages, COLDEST * size
+        lent = limit
+    found = with_bursts(
+        lent,
+        rest(lent.messages, lent.messages_capacity(), messages, room_ns),
+        rest(lent.bytes, lent.bytes_capacity(), size, room_ns),
+    )
     if limit.lag is None:
         return found
     # The burst is a time of a rate that changes, where no number is given.
     return replace(
-        found, messages_burst=None if limit.messages_burst is None else found.messages_burst, burst_ns=(limit.burst_ns or SECOND) // 2
+        found,
+        messages_burst=None if limit.messages_burst is None else found.messages_burst,
+        burst_ns=max(room_ns, (limit.burst_ns or SECOND) // 2),
     )
 
 
@@ -105,8 +115,8 @@ def divide_count(number: int | None, members: int) -> int | None:
     return None if number is None else max(1, number // members)
 
 
-def rest(burst: int, lent: int) -> int:
-    return max(1, burst - lent) if burst else 0
+def rest(rate: Rate | None, burst: int, lent: int, room_ns: int) -> int:
+    return max(1, burst - lent, rate.amount * room_ns // rate.per_ns) if rate is not None and burst else 0
 
 
 def with_bursts(limit: Limit, messages: int, size: int) -> Limit:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from limiter.leases.lease import Lease, Lessee
 from limiter.leases.owner import LeaseOwner
-from limiter.leases.sharing import MEMBERS, OWNERS, member_limit, owner_limit
+from limiter.leases.sharing import MEMBERS, OWNERS, ROOM_NS, member_limit, owner_limit
 
 if TYPE_CHECKING:
     from limiter.limits import Limit
@@ -18,7 +18,9 @@ START = 10**12
 class World:
     """An owner and its members on a clock of 1 ms steps; each member's asks are made every `every` and answered `late` ms after."""
 
-    def __init__(self, limit: Limit, members: int, every: int = 10, late: int = 2, algorithm: str = "token_bucket") -> None:
+    def __init__(
+        self, limit: Limit, members: int, every: int = 10, late: int = 2, algorithm: str = "token_bucket", room_ns: int = ROOM_NS
+    ) -> None:
         self.limit = limit
         self.now = START
         self.members = members
@@ -26,7 +28,7 @@ class World:
         self.late = late
         self.owner = LeaseOwner()
         self.algorithm = algorithm
-        self.bucket = OWNERS[algorithm](owner_limit(limit, members, algorithm), self.now)
+        self.bucket = OWNERS[algorithm](owner_limit(limit, members, algorithm, room_ns), self.now)
         self.leases = [Lease(members) for _ in range(members)]
         self.leased = [self._member(lease) for lease in self.leases]
         self.admitted = [0] * members
