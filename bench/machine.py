@@ -11,7 +11,7 @@ from typing import Final
 
 from kept import congestion_control
 from proxies import program
-from records import NEVER, Machine
+from records import BUFFERS, LEVELS, NEVER, Machine
 
 from support.brokers import rocketmq
 from support.brokers.rabbitmq import PROGRAMS
@@ -66,11 +66,11 @@ def version(words: str) -> str:
 def versions(peers: list[str], backends: set[str]) -> dict[str, str]:
     """Of all programs that take part."""
     found: dict[str, str] = {}
-    if "haproxy" in peers:
+    if {"haproxy", BUFFERS} & set(peers):
         found["HAProxy"] = version(said(program("haproxy"), "-v"))
     if "envoy" in peers:
         found["Envoy"] = version(said(program("envoy"), "--version"))
-    if {"sluice", NEVER} & set(peers):
+    if {"sluice", LEVELS, NEVER} & set(peers):
         words = said(*command(), "version")
         found["sluice"] = f"{version(words)} ({'compiled' if 'compiled' in words else 'pure Python'})"
     if "rabbitmq" in backends:

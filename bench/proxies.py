@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pages import Admin
-from records import NEVER
+from records import BUFFERS, LEVELS, NEVER
 
 from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.rocketmq import JARS, RocketMQ
@@ -27,8 +27,11 @@ HERE = Path(__file__).parent
 REFUSED = "bench.refused"  # the routing key and the topic all of whose messages sluice refuses
 TICKS = os.sysconf("SC_CLK_TCK")
 CPUCLOCK_SCHED = 2
-STAND_INS = {"requests": ["respond"], "rocketmq": ["sink", "rocketmq"], "amqp": ["sink", "amqp"], "confirms": ["respond", "amqp"]}
-SPEAK_AMQP = ("amqp", "confirms", "rabbitmq")
+STAND_INS = {
+    "requests": ["respond"], "rocketmq": ["sink", "rocketmq"], "pulls": ["pour", "rocketmq"],
+    "amqp": ["sink", "amqp"], "confirms": ["respond", "amqp"], "deliveries": ["pour", "amqp"],
+}  # fmt: skip
+SPEAK_AMQP = ("amqp", "confirms", "deliveries", "rabbitmq")
 BROKERS = {"rabbitmq": RabbitMQ, "broker": RocketMQ}  # the real ones
 
 
@@ -165,13 +168,15 @@ def relay(backends: dict[str, int], scratch: Path) -> tuple[list[str], dict[str,
     return [program("relay"), *(str(port) for name, upstream in backends.items() for port in (ports[name], upstream))], ports
 
 
-def haproxy(backends: dict[str, int], scratch: Path) -> tuple[list[str], dict[str, int]]:
-    """Blind TCP on one thread."""
+def haproxy(backends: dict[str, int], scratch: Path, buffers: int = 0) -> tuple[list[str], dict[str, int]]:
+    """Blind TCP on one thread; with `buffers` of so many bytes, where that is not 0."""
     ports = dict(zip(backends, free_ports(len(backends)), strict=True))
     sections = [f"listen {name}\n  bind 127.0.0.1:{ports[name]}\n  server one 127.0.0.1:{port}\n" for name, port in backends.items()]
-    head = "global\n  nbthread 1\n  maxconn 4000\ndefaults\n  mode tcp\n  timeout connect 5s\n  timeout client 60s\n  timeout server 60s\n"
-    (scratch / "haproxy.cfg").write_text(head + "".join(sections))
-    return [program("haproxy"), "-db", "-f", str(scratch / "haproxy.cfg")], ports
+    lines = ["global", "  nbthread 1", "  maxconn 4000", *([f"  tune.bufsize {buffers}"] if buffers else []), "defaults", "  mode tcp"]
+    head = "\n".join([*lines, "  timeout connect 5s", "  timeout client 60s", "  timeout server 60s", ""])
+    file = scratch / f"haproxy-{buffers}.cfg"
+    file.write_text(head + "".join(sections))
+    return [program("haproxy"), "-db", "-f", str(file)], ports
 
 
 def envoy(backends: dict[str, int], scratch: Path) -> tuple[list[str], dict[str, int]]:
@@ -202,8 +207,13 @@ def envoy(backends: dict[str, int], scratch: Path) -> tuple[list[str], dict[str,
     return [program("envoy"), "-c", str(scratch / "envoy.json"), "--concurrency", "1", "--use-dynamic-base-id", "-l", "error"], ports
 
 
-def sluice(backends: dict[str, int], scratch: Path, name: str = "sluice", inline: str = "trusted") -> tuple[list[str], dict[str, int]]:
-    """As its users run it: decoding, limits of every topic in force (far above the load, but for one), executor and access log on."""
+def sluice(
+    backends: dict[str, int], scratch: Path, name: str = "sluice", inline: str = "trusted", levels: tuple[str, ...] = ("topic",)
+) -> tuple[list[str], dict[str, int]]:
+    """As its users run it: decoding, limits of every topic in force (far above the load, but for one), executor and access log on.
+
+    `levels`: what each message has a limit per.
+    """
     *listening, admin = free_ports(len(backends) + 1)
     ports = dict(zip(backends, listening, strict=True))
     listeners = [
@@ -221,7 +231,11 @@ def sluice(backends: dict[str, int], scratch: Path, name: str = "sluice", inline
         {"name": "refused-keys", "match": {"protocol": "amqp", "routing_key": REFUSED}, **nothing},
         {"name": "refused-topics", "match": {"protocol": "rocketmq", "topic": REFUSED}, **nothing},
     ]
-    rules = [{"name": protocol, "match": {"protocol": protocol}, "per": "topic", "limit": limit} for protocol in ("rocketmq", "amqp")]
+    rules = [
+        {"name": f"{protocol}-{level}", "match": {"protocol": protocol}, "per": level, "limit": limit}
+        for protocol in ("rocketmq", "amqp")
+        for level in levels
+    ]
     config = {
         "version": 1,
         "gateway": {"name": "bench", "state_directory": f"{name}-state"},
@@ -248,8 +262,10 @@ Starter = Callable[[dict[str, int], Path], tuple[list[str], dict[str, int]]]
 STARTERS: dict[str, Starter] = {
     "relay": relay,
     "haproxy": haproxy,
+    BUFFERS: partial(haproxy, buffers=128 << 10),
     "envoy": envoy,
     "sluice": sluice,
+    LEVELS: partial(sluice, name=LEVELS, levels=("topic", "user", "client", "listener")),
     NEVER: partial(sluice, name=NEVER, inline="never"),
 }
 

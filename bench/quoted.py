@@ -25,7 +25,7 @@ if __name__ == "__main__":
     sys.path[0] = str(ROOT / "bench")
 
 from kept import RESULTS  # noqa: E402  -- run as a script from anywhere
-from records import BLIND, NAMES, loaded  # noqa: E402
+from records import BLIND, BUFFERS, LEVELS, NAMES, Bench, Work, loaded  # noqa: E402
 from report import markdown_table, middle, number  # noqa: E402
 from scale import capacity, figures, growth, run, workers  # noqa: E402
 
@@ -71,13 +71,54 @@ def beside(file: str) -> str:
     )
 
 
+def traffic(file: str) -> str:
+    """Of works with traffic: processor time through sluice and its peers as multiples of HAProxy's, and sluice's of the cheaper one's."""
+    bench = loaded(RESULTS / file)
+    peers = ("sluice", LEVELS, "envoy", BUFFERS, "relay")
+    lines = []
+    for work in bench.works:
+        base = [run.cpu_us for run in bench.runs(work.name, "haproxy") if run.cpu_us is not None]
+        if not is_traffic(work) or not base:
+            continue
+        found = {peer: times(bench, work, peer, "haproxy") for peer in peers}
+        envoy = found["envoy"]
+        bar = "envoy" if envoy and median(envoy) < 1 else "haproxy"
+        cells = [NOTHING if not each else middle(each) if peer == "sluice" else number(median(each)) for peer, each in found.items()]
+        cheaper = number(median(times(bench, work, "sluice", bar)))
+        lines.append([work.name.replace(", traffic", ""), number(median(base)), *cells, f"{cheaper} {NAMES[bar]}'s"])
+    columns = ["µs a message, and times that", "HAProxy", *(NAMES[peer] for peer in peers), "sluice by the cheaper"]
+    return markdown_table(columns, lines, 1)
+
+
+def refused(file: str) -> str:
+    """Works in which messages are refused: processor time of a message, as a multiple of the same work with all of them passed."""
+    bench = loaded(RESULTS / file)
+    lines = []
+    for work in bench.works:
+        passed = next((goal.work for goal in work.goals if goal.of == "sluice" and "refused" in work.name), "")
+        if passed:
+            pairs = zip(bench.runs(work.name, "sluice"), bench.runs(passed, "sluice"), strict=True)
+            lines.append([work.name, middle([ours.cpu_us / theirs.cpu_us for ours, theirs in pairs if ours.cpu_us and theirs.cpu_us])])
+    return markdown_table(["processor time of a message", "times that with all passed"], lines, 1)
+
+
+def is_traffic(work: Work) -> bool:
+    return "traffic" in work.name
+
+
+def times(bench: Bench, work: Work, peer: str, of: str) -> list[float]:
+    """Round by round, `peer`'s processor time as a multiple of another's; none where one of them was not measured."""
+    pairs = zip(bench.runs(work.name, peer), bench.runs(work.name, of), strict=False)
+    return [ours.cpu_us / theirs.cpu_us for ours, theirs in pairs if ours.cpu_us and theirs.cpu_us]
+
+
 def costs(file: str) -> str:
-    """Processor microseconds per message through HAProxy, Envoy and sluice, and sluice's of the cheaper one's, round by round."""
+    """The same of works with one message again and again, in processor microseconds through HAProxy, Envoy and sluice."""
     bench = loaded(RESULTS / file)
     lines = []
     for work in bench.works:
         found = {name: [run.cpu_us for run in bench.runs(work.name, name) if run.cpu_us is not None] for name in (*BLIND, "sluice")}
-        if not all(found.values()):
+        if is_traffic(work) or not all(found.values()):
             continue
         bar = min(BLIND, key=lambda name: median(found[name]))
         times = middle([ours / theirs for ours, theirs in zip(found["sluice"], found[bar], strict=True)])
@@ -151,8 +192,8 @@ def nights(*files: str) -> str:
 
 
 TABLES: Final[dict[str, Callable[..., str]]] = {
-    "rows": rows, "beside": beside, "costs": costs, "latencies": latencies, "growth": grown, "workers": two_workers, "capacity": holds,
-    "nights": nights,
+    "rows": rows, "beside": beside, "traffic": traffic, "refused": refused, "costs": costs, "latencies": latencies, "growth": grown,
+    "workers": two_workers, "capacity": holds, "nights": nights,
 }  # fmt: skip
 
 

@@ -11,12 +11,15 @@ from typing import Final, Literal
 import msgspec
 
 USUAL: Final = ("direct", "relay", "haproxy", "envoy", "sluice")
+BUFFERS: Final = "buffers"  # HAProxy with buffers of 128 KiB
+LEVELS: Final = "levels"  # sluice with limits per topic, user and client and a cap of the listener
 NEVER: Final = "never"  # sluice with `limiter: {inline: never}`: every batch goes over the limiter's thread
-PEERS: Final = (*USUAL, NEVER)
+PEERS: Final = ("direct", "relay", "haproxy", BUFFERS, "envoy", "sluice", LEVELS, NEVER)
 BLIND: Final = ("haproxy", "envoy")  # peers that pass bytes
 BETTER: Final = "better"  # in a goal: of these two the one that does better at the work in this run
 NAMES: Final = {
-    "direct": "direct", "relay": "bare relay", "haproxy": "HAProxy", "envoy": "Envoy", "sluice": "sluice", NEVER: "sluice, inline: never",
+    "direct": "direct", "relay": "bare relay", "haproxy": "HAProxy", BUFFERS: "HAProxy, 128 KiB buffers", "envoy": "Envoy",
+    "sluice": "sluice", LEVELS: "sluice, four levels", NEVER: "sluice, inline: never",
 }  # fmt: skip
 
 
@@ -31,6 +34,7 @@ class Goal(msgspec.Struct, frozen=True):
     bound: float
     of: str = "haproxy"
     work: str = ""  # compared with `of` at another work of this name
+    through: str = "sluice"  # or LEVELS
 
     @property
     def at_most(self) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from records import BETTER, BLIND, NAMES, PEERS, Bench, Goal, Run, Work, loaded
+from records import BETTER, BLIND, LEVELS, NAMES, PEERS, Bench, Goal, Run, Work, loaded
 
 NOTHING: Final = "-"
 MEASURES: Final = {"cpu": "CPU per message", "added_p50": "added p50", "rate": "messages/s"}
@@ -39,7 +39,7 @@ def typical(runs: list[Run], measure: str) -> float | None:
 def ratios(goal: Goal, work: Work, bench: Bench) -> list[float]:
     """What was found, round by round; none where one of the two was not measured, or where a latency is not above the direct one."""
     other = goal.work or work.name
-    pairs = list(zip(bench.runs(work.name, "sluice"), bench.runs(other, bar(goal, work.name, bench)), strict=False))
+    pairs = list(zip(bench.runs(work.name, goal.through), bench.runs(other, bar(goal, work.name, bench)), strict=False))
     if goal.measure == "rate":
         return [ours.rate / theirs.rate for ours, theirs in pairs]
     if goal.measure == "cpu":
@@ -68,10 +68,11 @@ def middle(values: list[float]) -> str:
 
 def promise(goal: Goal, work: Work, bench: Bench) -> str:
     of = f"{NAMES[bar(goal, work.name, bench)]}'s"
+    measure = MEASURES[goal.measure] + (" with four levels" if goal.through == LEVELS else "")
     if goal.work:
         of = "that without pages" if work.pages else "that of all passed"
     bound = f"{goal.bound:.2f}".removesuffix("0")
-    return f"{MEASURES[goal.measure]} {'≤' if goal.at_most else '≥'} {bound} times {of}"
+    return f"{measure} {'≤' if goal.at_most else '≥'} {bound} times {of}"
 
 
 def goal_rows(bench: Bench) -> Iterator[list[str]]:

@@ -1,6 +1,6 @@
 """The benchmark: the same work directly, through a bare relay, HAProxy, Envoy and sluice, side by side on this machine.
 
-    PYTHONPATH=tests python bench/run.py [--quick] [--compare] [--rounds N] [--seconds S] [--only PROXY ...] [--work TEXT ...]
+    PYTHONPATH=.:tests python bench/run.py [--quick] [--compare] [--rounds N] [--seconds S] [--only PROXY ...] [--work TEXT ...]
         [--chart FILE]
 
 What counts is the processor time of the proxy's process tree per message: on a small machine it says more than throughput, because

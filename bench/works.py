@@ -13,19 +13,53 @@ from __future__ import annotations
 from typing import Final
 
 from proxies import BROKERS, REFUSED
-from records import BETTER, NEVER, USUAL, Goal, Work
+from records import BETTER, BUFFERS, LEVELS, NEVER, USUAL, Goal, Work
 
 WITH_NEVER: Final = (*USUAL, NEVER)  # also with every batch over the limiter's thread
+WITH_LEVELS: Final = ("direct", "relay", "haproxy", BUFFERS, "envoy", "sluice", LEVELS)
+BLIND_OR_NOT: Final = ("haproxy", "envoy", "sluice")
 WITHOUT_ENVOY: Final = ("direct", "haproxy", "sluice")
 PAGES: Final = 3
 REQUESTS: Final = "RocketMQ request/reply, 32 connections"
 CONFIRMS: Final = "AMQP confirms, window 100, 32 connections"
 IN_TURN: Final = f"{CONFIRMS}, two topics in turn"
+MIXED_CONFIRMS: Final = "AMQP confirms, traffic, 32 connections"
+MIXED_REQUESTS: Final = "RocketMQ request/reply, traffic, 64 connections"
 
 LIKE_THE_BETTER: Final = Goal("cpu", 1.0, of=BETTER)
 AS_MUCH: Final = Goal("rate", 1.0)
 
+
+def of_haproxy(bound: float, with_levels: float | None = None) -> tuple[Goal, ...]:
+    """Processor time at most `bound` times HAProxy's with its default buffers, whatever is cheaper; and so many with four levels."""
+    first = Goal("cpu", bound)
+    return (first,) if with_levels is None else (first, Goal("cpu", with_levels, through=LEVELS))
+
+
+# Traffic as it is: fifty topics by Zipf's law, bodies of 50 to 2,000 bytes, properties as client libraries send them (`load/traffic.h`).
+TRAFFIC: Final = (
+    Work("AMQP stream, traffic", "amqp", "stream amqp {s} traffic", of_haproxy(0.65, 0.8), WITH_LEVELS),
+    Work(MIXED_CONFIRMS, "confirms", "publish 32 {s} traffic 100 any acked", of_haproxy(0.8, 1.1), WITH_LEVELS),
+    Work("AMQP deliveries, traffic", "deliveries", "drain amqp {s} 1", (), WITH_LEVELS),
+    Work("RocketMQ stream, traffic", "rocketmq", "stream rocketmq {s} traffic", of_haproxy(1.0, 1.2), WITH_LEVELS),
+    Work(MIXED_REQUESTS, "requests", "request 64 {s} traffic", of_haproxy(1.35), WITH_LEVELS),
+    Work("RocketMQ pulls, traffic, 4 connections", "pulls", "drain rocketmq {s} 4", (), WITH_LEVELS),
+    *(
+        Work(f"{protocol} stream, traffic of {topics:,} topic{'s' * (topics > 1)}", protocol.lower(),
+             f"stream {protocol.lower()} {{s}} traffic:{topics}", (), BLIND_OR_NOT)
+        for protocol in ("AMQP", "RocketMQ")
+        for topics in (1, 2, 10_000)
+    ),
+    Work("AMQP publishes, traffic, a new connection for each ten", "confirms", "visits amqp {s} 8 10", (), BLIND_OR_NOT),
+    Work("RocketMQ sends, traffic, a new connection for each ten", "requests", "visits rocketmq {s} 8 10", (), BLIND_OR_NOT),
+    Work(f"{MIXED_CONFIRMS}, half refused", "confirms", f"publish 32 {{s}} traffic 100 any acked {REFUSED} nacked",
+         (Goal("cpu", 1.0, of="sluice", work=MIXED_CONFIRMS),), ("sluice",)),
+    Work(f"{MIXED_REQUESTS}, half refused", "requests", f"request 64 {{s}} traffic any 0 {REFUSED} 215",
+         (Goal("cpu", 1.0, of="sluice", work=MIXED_REQUESTS),), ("sluice",)),
+)  # fmt: skip
+
 WORKS: Final = (
+    *TRAFFIC,
     Work("RocketMQ request/reply, 1 connection", "requests", "request 1 {s} 200", (Goal("added_p50", 1.2, of=BETTER),)),
     Work(REQUESTS, "requests", "request 32 {s} 200", (LIKE_THE_BETTER,), WITH_NEVER),
     Work("RocketMQ request/reply, 256 connections", "requests", "request 256 {s} 200", (LIKE_THE_BETTER,)),

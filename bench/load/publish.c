@@ -1,7 +1,7 @@
 /*
- * publish PORT CONNECTIONS SECONDS BODY|traffic WINDOW KEY acked|nacked [KEY acked|nacked]: AMQP publishes with confirms to amq.topic, at most WINDOW
- * of them unconfirmed on each connection, for that many seconds. Every publish must be confirmed exactly once, and as the word after its
- * routing key says; of two keys each connection takes one in turn. With traffic as it is KEY does not matter.
+ * publish PORT CONNECTIONS SECONDS BODY|traffic[:TOPICS] WINDOW KEY acked|nacked [KEY acked|nacked]: AMQP publishes with confirms to
+ * amq.topic, at most WINDOW of them unconfirmed on each connection, for that many seconds. Every publish must be confirmed exactly once,
+ * and as the word after its routing key says; of two keys each connection takes one in turn. Traffic has its own keys where they are acked.
  * Prints "ready" once connected, and begins after a line on its standard input, until whose end the connections stay open.
  * Then prints {"messages": n, "seconds": s}, with WINDOW 1 also "p50_us", "p99_us" and "p999_us" from publish to confirm.
  */
@@ -90,19 +90,22 @@ static void take(struct connection *connection)
 int main(int count, char **words)
 {
     if ((count != 8 && count != 10) || atoi(words[2]) > MAX_CONNECTIONS || atoi(words[5]) > MAX_WINDOW) {
-        fprintf(stderr, "publish PORT CONNECTIONS SECONDS BODY|traffic WINDOW KEY acked|nacked [KEY acked|nacked]\n");
+        fprintf(stderr, "publish PORT CONNECTIONS SECONDS BODY|traffic[:TOPICS] WINDOW KEY acked|nacked [KEY acked|nacked]\n");
         return 2;
     }
     int total = atoi(words[2]), poll = epoll_create1(0);
     double limit = atof(words[3]);
-    int traffic = strcmp(words[4], TRAFFIC) == 0;
+    int traffic = is_traffic(words[4]);
     size_t body = traffic ? MOST_BODY : (size_t)atoi(words[4]);
     window = (size_t)atoi(words[5]);
     keys = count == 10 ? 2 : 1;
     for (uint64_t i = 0; i < keys; i++) wanted[i] = strcmp(words[7 + 2 * i], "acked") == 0 ? BASIC_ACK : BASIC_NACK;
     batch = malloc(2 * window * (body + 1024));
-    for (size_t i = 0; i < 2 * window; i++)
-        starts[i + 1] = starts[i] + (traffic ? traffic_publish(batch + starts[i], "amq.topic") : amqp_publish(batch + starts[i], "amq.topic", words[6 + 2 * (i % keys)], body));
+    for (size_t i = 0; i < 2 * window; i++) {
+        const char *key = words[6 + 2 * (i % keys)];
+        if (!traffic) starts[i + 1] = starts[i] + amqp_publish(batch + starts[i], "amq.topic", key, body);
+        else starts[i + 1] = starts[i] + traffic_publish(batch + starts[i], "amq.topic", wanted[i % keys] == BASIC_ACK ? any_key() : key);
+    }
     for (int i = 0; i < total; i++) {
         connections[i] = calloc(1, sizeof *connections[i]);
         int fd = connections[i]->fd = connect_to(words[1]);

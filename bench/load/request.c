@@ -1,13 +1,16 @@
 /*
- * request PORT CONNECTIONS SECONDS BODY [TOPIC CODE [TOPIC CODE]]: RocketMQ sends, one in flight on each connection, for that many seconds.
- * Each is to be answered with its topic's response code (default: bench.requests 0); of two topics each connection takes one in turn.
+ * request PORT CONNECTIONS SECONDS BODY|traffic[:TOPICS] [TOPIC CODE [TOPIC CODE]]: RocketMQ sends, one in flight on each connection, for
+ * that many seconds. Each is to be answered with its topic's response code (default: bench.requests 0); of two topics each connection takes
+ * one in turn. Traffic has topics of its own where the code is 0.
  * Prints "ready" once each connection has had a first answer, and begins after a line on its standard input; then prints {"messages": n,
  * "seconds": s, "p50_us": a, "p99_us": b, "p999_us": c}, and leaves when that input ends. A reply with a wrong opaque or code ends it with
  * an error.
  */
 #include "latency.h"
+#include "traffic.h"
 
 #define MAX_CONNECTIONS 1024
+#define MAX_KINDS 512 /* messages of traffic that are sent again and again */
 
 struct connection {
     uint32_t opaque;
@@ -23,7 +26,7 @@ struct kind {
 };
 
 static struct connection connections[MAX_CONNECTIONS];
-static struct kind kinds[2];
+static struct kind kinds[MAX_KINDS];
 static uint32_t kinds_used = 1;
 
 static uint32_t opaque_of(const struct connection *connection)
@@ -74,16 +77,20 @@ static int take_reply(int fd, struct connection *connection)
 int main(int count, char **words)
 {
     if ((count != 5 && count != 7 && count != 9) || atoi(words[2]) > MAX_CONNECTIONS) {
-        fprintf(stderr, "request PORT CONNECTIONS SECONDS BODY [TOPIC CODE [TOPIC CODE]]\n");
+        fprintf(stderr, "request PORT CONNECTIONS SECONDS BODY|traffic[:TOPICS] [TOPIC CODE [TOPIC CODE]]\n");
         return 2;
     }
     int wanted = atoi(words[2]), poll = epoll_create1(0), fds[MAX_CONNECTIONS];
     double limit = atof(words[3]);
+    int traffic = is_traffic(words[4]), given = count == 9 ? 2 : 1;
     size_t body = (size_t)atoi(words[4]);
-    if (count == 9) kinds_used = 2;
+    kinds_used = traffic ? MAX_KINDS : (uint32_t)given;
     for (uint32_t i = 0; i < kinds_used; i++) {
-        const char *topic = count > 5 ? words[5 + 2 * i] : "bench.requests";
-        kinds[i].code = count > 5 ? atol(words[6 + 2 * i]) : 0;
+        char **pair = words + 5 + 2 * (i % (uint32_t)given);
+        const char *topic = count > 5 ? pair[0] : "bench.requests";
+        kinds[i].code = count > 5 ? atol(pair[1]) : 0;
+        if (traffic && kinds[i].code == 0) topic = any_topic_name();
+        if (traffic) body = any_body();
         kinds[i].frame = malloc(body + 2048);
         kinds[i].size = rocketmq_send(kinds[i].frame, topic, OPAQUE_LEAST, 0, body, &kinds[i].opaque_at);
     }

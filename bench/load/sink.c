@@ -1,54 +1,25 @@
 /*
- * sink PORT rocketmq|amqp: takes everything and keeps nothing, each connection in a process of its own. For AMQP it first plays the broker's part
- * of the handshake, up to channel.open-ok. At the end of a connection it says how many bytes came after the handshake, so that the
- * sender knows that everything has arrived: in a well-formed frame, because a proxy may decode (AMQP: basic.ack with that tag; RocketMQ: a
+ * sink PORT rocketmq|amqp: takes everything and keeps nothing, each connection in a process of its own. For AMQP it first plays the broker's
+ * part of the handshake. At the end of a connection it says how many bytes came after the handshake, so that the sender knows that
+ * everything has arrived: in a well-formed frame, because a proxy may decode (AMQP: basic.ack with that tag; RocketMQ: a
  * reply with that remark). The gateway ends an AMQP connection by connection.close, which is answered.
  */
 #include <signal.h>
 
-#include "common.h"
+#include "amqp_broker.h"
 
 #define BUFFER (1 << 20)
 #define QUESTION "sluice-looks-for-a-broker" /* whether the broker lives (gateway/protocols/rocketmq/question.py): any reply will do */
 
 static char buffer[BUFFER];
 
-static void say(int fd, unsigned channel, const char *payload, size_t size)
-{
-    char out[256];
-    char *end = amqp_frame(out, 1, channel, payload, (uint32_t)size);
-    write_all(fd, out, (size_t)(end - out));
-}
-
-#define SAY(fd, channel, text) say(fd, channel, text, sizeof text - 1)
-
-/* connection.start, tune (heartbeat 0, frame_max 131072), open-ok and channel.open-ok, each when its turn has come. */
-static void shake_hands(int fd)
-{
-    char head[8], payload[4096];
-    read_all(fd, head, 8); /* the protocol header */
-    SAY(fd, 0, "\0\012\0\012" "\0\011" "\0\0\0\0" "\0\0\0\005PLAIN" "\0\0\0\005en_US");
-    for (;;) {
-        read_all(fd, head, 7);
-        uint32_t size = get_u32(head + 3);
-        if (size > sizeof payload - 1) fail("a handshake frame too large");
-        read_all(fd, payload, size + 1);
-        switch (get_u32(payload)) {
-        case 0x000A000B: SAY(fd, 0, "\0\012\0\036" "\007\377" "\0\002\0\0" "\0\0"); break;
-        case 0x000A0028: SAY(fd, 0, "\0\012\0\051" "\0"); break;
-        case 0x0014000A: SAY(fd, 1, "\0\024\0\013" "\0\0\0\0"); return;
-        default: break; /* tune-ok needs no answer */
-        }
-    }
-}
-
-static void tell(int fd, int amqp, uint64_t received)
+static void tell_received(int fd, int amqp, uint64_t received)
 {
     char payload[256], *at;
     if (amqp) {
         at = put_u32(put_u32(put_u32(payload, 0x003C0050), (uint32_t)(received >> 32)), (uint32_t)received);
         *at++ = 0;
-        say(fd, 1, payload, (size_t)(at - payload));
+        tell(fd, 1, payload, (size_t)(at - payload));
         return;
     }
     int size = snprintf(payload + 8, sizeof payload - 8, "{\"code\":0,\"flag\":1,\"language\":\"JAVA\",\"opaque\":1,\"remark\":\"%016llx\"}",
@@ -80,21 +51,21 @@ int main(int count, char **words)
         without_delay(fd);
         if (fork() == 0) {
             close(server);
-            if (amqp) shake_hands(fd);
+            if (amqp) play_handshake(fd);
             uint64_t received = 0;
             ssize_t got;
             while ((got = read(fd, buffer, BUFFER)) > 0) {
                 size_t close = amqp ? begin_of_close(buffer, (size_t)got) : (size_t)got;
                 if (close < (size_t)got) { /* the gateway ends the connection in words */
-                    tell(fd, 1, received + close);
-                    SAY(fd, 0, "\0\012\0\063");
+                    tell_received(fd, 1, received + close);
+                    TELL(fd, 0, "\0\012\0\063");
                     while (read(fd, buffer, BUFFER) > 0) {}
                     _exit(0);
                 }
-                if (received == 0 && !amqp && memmem(buffer, (size_t)got, QUESTION, sizeof QUESTION - 1)) tell(fd, 0, 0);
+                if (received == 0 && !amqp && memmem(buffer, (size_t)got, QUESTION, sizeof QUESTION - 1)) tell_received(fd, 0, 0);
                 received += (uint64_t)got;
             }
-            if (got == 0) tell(fd, amqp, received);
+            if (got == 0) tell_received(fd, amqp, received);
             _exit(0);
         }
         close(fd);

@@ -1,21 +1,16 @@
 /*
- * stream PORT rocketmq|amqp|rabbitmq SECONDS BODY|traffic [CONNECTIONS]: messages as fast as they are taken, without waiting for answers (RocketMQ:
- * one-way sends; AMQP: a channel without confirms), each connection in a process of its own. At the end each makes sure that everything
- * has arrived: it closes its sending side and waits until the sink has told that it got every byte; RabbitMQ itself, which cannot tell, has
- * seen all messages of a channel when it answers the channel's close.
+ * stream PORT rocketmq|amqp|rabbitmq SECONDS BODY|traffic[:TOPICS] [CONNECTIONS]: messages as fast as they are taken, without waiting for
+ * answers (RocketMQ: one-way sends; AMQP: a channel without confirms), each connection in a process of its own. At the end each makes sure
+ * that everything has arrived: it closes its sending side and waits until the sink has told that it got every byte; RabbitMQ itself, which
+ * cannot tell, has seen all messages of a channel when it answers the channel's close.
  * Prints "ready" once connected, and begins after a line on its standard input; then prints {"messages": n, "seconds": s}.
  */
-#include <sys/wait.h>
-
 #include "amqp_client.h"
+#include "children.h"
 #include "traffic.h"
 
 #define BATCH (512 * 1024)
-
-struct result {
-    uint64_t messages;
-    double seconds;
-};
+#define MANY (16 * BATCH) /* bytes written again and again where there are many topics */
 
 /* What the sink says at the end: the bytes it received. */
 static uint64_t be_told(int fd, int amqp)
@@ -33,26 +28,30 @@ static uint64_t be_told(int fd, int amqp)
     return remark ? strtoull(remark + 10, NULL, 16) : 0;
 }
 
-/* Tells `ready` that it is connected, and begins when `begin` ends. */
-static struct result stream(const char *port, const char *protocol, double limit, size_t body, int ready, int begin)
+static size_t body_size; /* 0: traffic */
+
+static struct result stream(char **words)
 {
+    const char *port = words[1], *protocol = words[2];
+    size_t body = body_size;
+    double limit = atof(words[3]);
     int rocketmq = strcmp(protocol, "rocketmq") == 0, rabbitmq = strcmp(protocol, "rabbitmq") == 0;
     const char *exchange = rabbitmq ? "amq.topic" : "bench"; /* to the sink it is all the same */
-    char *batch = malloc(BATCH + body + 4096);
+    size_t least = body == 0 && topics > 50 ? MANY : BATCH, size = 0, unused;
+    char *batch = malloc(least + body + 4096);
     uint64_t in_batch = 0, batches = 0;
-    size_t size = 0, unused;
-    while (size < BATCH) {
+    while (size < least) {
         char *end = batch + size;
         uint32_t opaque = OPAQUE_LEAST + (uint32_t)in_batch;
-        if (body == 0) size += rocketmq ? traffic_send(end, opaque, 1, &unused) : traffic_publish(end, exchange);
-        else size += rocketmq ? rocketmq_send(end, "bench_stream", opaque, 1, body, &unused) : amqp_publish(end, exchange, "bench.stream", body);
+        if (rocketmq && body == 0) size += rocketmq_send(end, any_topic_name(), opaque, 1, any_body(), &unused);
+        else if (rocketmq) size += rocketmq_send(end, "bench_stream", opaque, 1, body, &unused);
+        else if (body == 0) size += traffic_publish(end, exchange, any_key());
+        else size += amqp_publish(end, exchange, "bench.stream", body);
         in_batch++;
     }
     int fd = connect_to(port);
     if (!rocketmq) shake_hands(fd);
-    char nothing;
-    write_all(ready, "", 1);
-    if (read(begin, &nothing, 1) != 0) fail("begin");
+    await_begin();
     double started = seconds_now();
     while (seconds_now() - started < limit) {
         write_all(fd, batch, size);
@@ -76,35 +75,10 @@ static struct result stream(const char *port, const char *protocol, double limit
 int main(int count, char **words)
 {
     if (count != 5 && count != 6) {
-        fprintf(stderr, "stream PORT rocketmq|amqp|rabbitmq SECONDS BODY|traffic [CONNECTIONS]\n");
+        fprintf(stderr, "stream PORT rocketmq|amqp|rabbitmq SECONDS BODY|traffic[:TOPICS] [CONNECTIONS]\n");
         return 2;
     }
-    int connections = count == 6 ? atoi(words[5]) : 1, ends[2], begin[2], status;
-    size_t body = strcmp(words[4], TRAFFIC) == 0 ? 0 : (size_t)atoi(words[4]); /* 0: as it is */
-    if (body > 65536) fail("a body over 64 KiB");
-    if (pipe(ends) < 0 || pipe(begin) < 0) fail("pipe");
-    for (int i = 0; i < connections; i++) {
-        if (fork() == 0) {
-            close(begin[1]);
-            struct result result = stream(words[1], words[2], atof(words[3]), body, ends[1], begin[0]);
-            write_all(ends[1], &result, sizeof result);
-            _exit(0);
-        }
-    }
-    char nothing;
-    close(ends[1]); /* so that it ends when a child dies */
-    for (int i = 0; i < connections; i++) read_all(ends[0], &nothing, 1);
-    say_ready();
-    close(begin[1]);
-    for (int i = 0; i < connections; i++)
-        if (wait(&status) < 0 || status != 0) return 1; /* it has said why */
-    struct result all = {0, 0};
-    for (int i = 0; i < connections; i++) {
-        struct result one;
-        read_all(ends[0], &one, sizeof one);
-        all.messages += one.messages;
-        if (one.seconds > all.seconds) all.seconds = one.seconds;
-    }
-    printf("{\"messages\": %llu, \"seconds\": %.4f}\n", (unsigned long long)all.messages, all.seconds);
-    return 0;
+    body_size = is_traffic(words[4]) ? 0 : (size_t)atoi(words[4]);
+    if (body_size > 65536) fail("a body over 64 KiB");
+    return work_in_children(count == 6 ? atoi(words[5]) : 1, stream, words);
 }

@@ -1,13 +1,28 @@
-/* Traffic as it is: topics by Zipf's law, bodies of 50 to 2,000 bytes, properties as client libraries send them. The same in every run. */
+/*
+ * Traffic as it is: topics by Zipf's law, bodies of 50 to 2,000 bytes, properties as client libraries send them. The same in every run.
+ * In place of a body's size: "traffic", of 50 topics, or "traffic:N", of N.
+ */
 #ifndef TRAFFIC_H
 #define TRAFFIC_H
 
 #include "common.h"
 
-#define TRAFFIC "traffic" /* in place of a body's size */
-#define TOPICS 50
 #define LEAST_BODY 50
 #define MOST_BODY 2000
+#define MOST_TOPICS 100000
+
+static unsigned topics = 50;
+static double odds[MOST_TOPICS + 1]; /* of a topic up to number n: the sum of 1/n so far */
+
+/* Whether `word` stands for traffic; it then says of how many topics. */
+static inline int is_traffic(const char *word)
+{
+    if (strncmp(word, "traffic", 7) != 0) return 0;
+    if (word[7] == ':') topics = (unsigned)atoi(word + 8);
+    if (topics < 1 || topics > MOST_TOPICS) fail("traffic of 1 to 100000 topics");
+    for (unsigned n = 1; n <= topics; n++) odds[n] = odds[n - 1] + 1.0 / n;
+    return 1;
+}
 
 static inline uint32_t any_number(void)
 {
@@ -21,14 +36,21 @@ static inline uint32_t any_number(void)
 /* Topic number n is named 1/n times as often as the first. */
 static inline unsigned any_topic(void)
 {
-    double sum = 0, at;
-    for (unsigned n = 1; n <= TOPICS; n++) sum += 1.0 / n;
-    at = sum * any_number() / 4294967296.0;
-    for (unsigned n = 1; n < TOPICS; n++) {
-        at -= 1.0 / n;
-        if (at < 0) return n;
+    double at = odds[topics] * any_number() / 4294967296.0;
+    unsigned low = 1, high = topics;
+    while (low < high) {
+        unsigned half = (low + high) / 2;
+        if (at < odds[half]) high = half;
+        else low = half + 1;
     }
-    return TOPICS;
+    return low;
+}
+
+static inline const char *any_key(void)
+{
+    static char key[40];
+    snprintf(key, sizeof key, "shop.orders.%02u.created", any_topic());
+    return key;
 }
 
 static inline size_t any_body(void)
@@ -36,19 +58,18 @@ static inline size_t any_body(void)
     return LEAST_BODY + any_number() % (MOST_BODY - LEAST_BODY + 1);
 }
 
-/* basic.publish of one such message on channel 1: content type, delivery mode, message id and timestamp. Returns its size. */
-static inline size_t traffic_publish(char *out, const char *exchange)
+static inline char *put_short_string(char *at, const char *text)
 {
-    char key[32], id[40], payload[200], *at = payload, *end = out;
-    size_t body = any_body();
-    unsigned length = (unsigned)snprintf(key, sizeof key, "shop.orders.%02u.created", any_topic());
-    at = put_u16(put_u32(at, 0x003C0028), 0);
-    *at++ = (char)strlen(exchange);
-    at = (char *)memcpy(at, exchange, strlen(exchange)) + strlen(exchange);
+    size_t length = strlen(text);
     *at++ = (char)length;
-    at = (char *)memcpy(at, key, length) + length;
-    *at++ = 0;
-    end = amqp_frame(end, 1, 1, payload, (uint32_t)(at - payload));
+    return (char *)memcpy(at, text, length) + length;
+}
+
+/* Header and body of such a message on channel 1: content type, delivery mode, message id and timestamp. Returns where they end. */
+static inline char *traffic_content(char *end)
+{
+    char id[40], payload[200], *at;
+    size_t body = any_body();
     at = put_u16(put_u32(put_u32(put_u32(payload, 0x003C0000), 0), (uint32_t)body), 0x90C0);
     *at++ = 16;
     at = (char *)memcpy(at, "application/json", 16) + 16;
@@ -64,15 +85,33 @@ static inline size_t traffic_publish(char *out, const char *exchange)
     memset(end, 'x', body);
     end += body;
     *end++ = (char)0xCE;
-    return (size_t)(end - out);
+    return end;
 }
 
-/* A one-way send of RocketMQ, or one that is answered. */
-static inline size_t traffic_send(char *out, uint32_t opaque, int oneway, size_t *opaque_at)
+/* basic.publish of one such message. Returns its size. */
+static inline size_t traffic_publish(char *out, const char *exchange, const char *key)
 {
-    char topic[32];
+    char payload[300], *at = put_u16(put_u32(payload, 0x003C0028), 0);
+    at = put_short_string(put_short_string(at, exchange), key);
+    *at++ = 0;
+    return (size_t)(traffic_content(amqp_frame(out, 1, 1, payload, (uint32_t)(at - payload))) - out);
+}
+
+/* basic.deliver of one such message to consumer "bench". Returns its size. */
+static inline size_t traffic_deliver(char *out, uint64_t tag)
+{
+    char payload[300], *at = put_short_string(put_u32(payload, 0x003C003C), "bench");
+    at = put_u32(put_u32(at, (uint32_t)(tag >> 32)), (uint32_t)tag);
+    *at++ = 0;
+    at = put_short_string(put_short_string(at, "amq.topic"), any_key());
+    return (size_t)(traffic_content(amqp_frame(out, 1, 1, payload, (uint32_t)(at - payload))) - out);
+}
+
+static inline const char *any_topic_name(void)
+{
+    static char topic[40];
     snprintf(topic, sizeof topic, "shop_orders_%02u_created", any_topic());
-    return rocketmq_send(out, topic, opaque, oneway, any_body(), opaque_at);
+    return topic;
 }
 
 #endif

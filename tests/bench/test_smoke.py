@@ -14,7 +14,10 @@ from report import report
 
 from support.processes import HANG_S
 
-WORKS = ("RocketMQ request/reply, 32", "RocketMQ stream, 200 B", "AMQP stream, 200 B", "AMQP confirms")
+WORKS = (
+    "RocketMQ request/reply, 32", "RocketMQ request/reply, traffic", "RocketMQ stream, 200 B", "RocketMQ pulls", "AMQP stream, 200 B",
+    "AMQP confirms", "AMQP deliveries", "new connection", "traffic of 10,000 topics",
+)  # fmt: skip
 
 
 @pytest.mark.bench
@@ -31,7 +34,8 @@ def test_a_moment_of_each_kind_of_work_directly_and_through_relay_haproxy_and_sl
     bench = loaded(kept)
     assert report(bench) in done.stdout
     assert {name.rpartition(", ")[2] for name in bench.results} == {
-        "32 connections", "200 B", "two topics in turn", "half refused", "all refused", "3 pages open",
+        "32 connections", "64 connections", "4 connections", "200 B", "two topics in turn", "half refused", "all refused", "3 pages open",
+        "traffic", "traffic of 10,000 topics", "a new connection for each ten",
     }  # fmt: skip
     assert set(bench.proxies) == {"relay", "haproxy", "sluice"}
     for work in bench.works:

@@ -7,7 +7,7 @@ from machine import version
 from proxies import BROKERS, HERE, STAND_INS
 from records import BETTER, BLIND
 from run import turned
-from works import WORKS, chosen
+from works import TRAFFIC, WORKS, chosen
 
 NAMES = [work.name for work in WORKS]
 
@@ -31,7 +31,8 @@ def test_names_are_unique_and_goals_refer_to_what_is_measured() -> None:
 
 
 def test_where_two_peers_are_measured_the_better_one_is_the_bar() -> None:
-    for work in WORKS:
+    """Of traffic the goals are multiples of HAProxy's with its default buffers; the page has the cheaper one's beside them."""
+    for work in set(WORKS) - set(TRAFFIC):
         for goal in work.goals:
             if set(BLIND) <= set(work.peers):
                 assert goal.of == BETTER, work.name
@@ -46,7 +47,7 @@ def test_groups_are_the_stand_ins_and_the_brokers() -> None:
 
 
 def test_works_are_chosen_by_any_part_of_their_names() -> None:
-    assert [work.name for work in chosen("all", ["AMQP stream", "Java sync"])] == [
+    assert [work.name for work in chosen("all", ["AMQP stream, 200", "AMQP stream, 16", "Java sync"])] == [
         "AMQP stream, 200 B",
         "AMQP stream, 16 KiB",
         "RocketMQ broker, Java sync, 16 threads",
