@@ -405,7 +405,7 @@ bench-spool: ## The spool beside RabbitMQ's lazy queue, and its files beside SQL
 bench-limiter: ## What one decision of the limiter costs, beside Guava's and the original design's under the JVM.
 	@$(SYSTEM) python compiler java maven
 	@$(MAKE) --no-print-directory install
-	@PYTHONPATH=tests $(BIN)/python bench/decisions.py
+	@PYTHONPATH=.:tests $(BIN)/python bench/decisions.py
 
 bench-inputs: ## What dear inputs cost the gateway, beside the processor time of their clients; a minute.
 	@$(SYSTEM) python compiler

@@ -1,6 +1,6 @@
 """What one decision of the limiter costs, beside Guava's RateLimiter and the original design's class under the JVM.
 
-    PYTHONPATH=tests python bench/decisions.py [--quick] [--no-java]
+    PYTHONPATH=.:tests python bench/decisions.py [--quick] [--no-java]
 
 One thread asks the judge as the event loop does: one list of 1,000 requests per call of `Judge.decide`, the time given once for all of
 them; it moves a millisecond from call to call, so that a million a second are asked for. Nanoseconds per decision are the call's time

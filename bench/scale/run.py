@@ -1,7 +1,7 @@
 """How what sluice costs grows with connections, topics, rules, messages, workers and time: measured on this machine.
 
-    PYTHONPATH=tests python bench/scale/run.py idle|topics|topics-no-log|growth|workers|stalls|soak|all [--quick] [--set NAME=VALUE ...]
-    PYTHONPATH=tests python bench/scale/run.py plots|capacity        # from the results that are there
+    PYTHONPATH=.:tests python bench/scale/run.py idle|topics|topics-no-log|growth|workers|stalls|soak|all [--quick] [--set NAME=VALUE ...]
+    PYTHONPATH=.:tests python bench/scale/run.py plots|capacity        # from the results that are there
 
 Each prints a table with the goal beside each number and writes what it found to bench/results/scale-NAME.json; `--quick` is a short try
 whose results go to another file (scale-NAME-quick.json), because they are not worth more. `growth` also draws docs/images/scale-growth.svg.

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from machine import version
 from proxies import BROKERS, HERE, STAND_INS
@@ -9,7 +15,19 @@ from records import BETTER, BLIND
 from run import turned
 from works import TRAFFIC, WORKS, chosen
 
+ROOT = Path(__file__).parents[2]
 NAMES = [work.name for work in WORKS]
+
+
+def test_benches_begin_as_they_are_written_down() -> None:
+    """Where `tests` is alone on the path, `tests/gateway` is found in place of the package. None of these commands started for a week."""
+    said = [path.read_text() for path in (ROOT / "Makefile", ROOT / "docs" / "performance.md", *(ROOT / "bench").rglob("*.py"))]
+    paths = [found for text in said for found in re.findall(r"PYTHONPATH=(\S+) \S*python bench/", text)]
+    assert len(paths) >= 10
+    assert set(paths) <= {".:tests", "bench:."}
+    for program in ("run.py", "decisions.py", "scale/run.py"):
+        words = [sys.executable, f"bench/{program}", "--help"]
+        subprocess.run(words, cwd=ROOT, env=os.environ | {"PYTHONPATH": ".:tests"}, check=True, capture_output=True)
 
 
 def test_every_work_has_its_program_and_its_backend() -> None:
