@@ -230,6 +230,13 @@ def quotient(file: str, path: str, by: str, form: str) -> str:
     return form.format(at(file, path) / at(file, by))
 
 
+def compared(file: str, name: str, peer: str, of: str) -> str:
+    """Processor time of a work through one peer as a multiple of another's."""
+    bench = loaded(RESULTS / file)
+    (work,) = (work for work in bench.works if work.name == name)
+    return number(median(times(bench, work, peer, of)))
+
+
 def dated(file: str) -> str:
     """When and at which commit."""
     kept = raw(file)
@@ -239,6 +246,7 @@ def dated(file: str) -> str:
 VALUES: Final[dict[str, Callable[..., str]]] = {
     "value": value,
     "quotient": quotient,
+    "compared": compared,
     "idle_connection": idle_connection,
     "per_second": per_second,
     "decision": decision,
