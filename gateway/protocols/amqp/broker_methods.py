@@ -12,8 +12,8 @@ from mypy_extensions import i64
 
 from gateway.pipeline.empties import NO_ITEMS, added
 from gateway.pipeline.reports import FULL, FULL_FOR_USER, FULL_FOR_VHOST, ROOM
-from gateway.protocols.amqp.channel import WITHOUT_ANSWER, AmqpChannel
-from gateway.protocols.amqp.channel_states import CLOSE_WAITS
+from gateway.protocols.amqp.channel import AmqpChannel
+from gateway.protocols.amqp.channel_states import CLOSE_WAITS, WITHOUT_ANSWER
 from gateway.protocols.amqp.deliveries.consumers import ANSWERS
 from gateway.protocols.amqp.deliveries.deliveries import Deliveries
 from gateway.protocols.amqp.frames import (

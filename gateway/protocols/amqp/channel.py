@@ -46,10 +46,6 @@ AWAITS_METHOD: Final = 0
 AWAITS_HEADER: Final = 1
 AWAITS_BODY: Final = 2
 
-OF_CLIENT: Final = b"c"  # a basic.recover, whose answer is for the client
-WITHOUT_ANSWER: Final = b"a"  # its basic.recover-async, said to the broker as basic.recover
-OF_GATEWAY: Final = b"g"  # for a client that leaves
-
 PART_OVERHEAD: Final = 400  # bytes of memory a held part takes beside its own bytes (sys.getsizeof of its objects, Python 3.11)
 
 

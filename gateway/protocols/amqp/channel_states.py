@@ -44,6 +44,10 @@ NO_CLOSE: Final = 0
 CLOSE_WAITS: Final = 1  # the broker has been told; the client is told at the next boundary, behind the delivery under way
 CLOSE_SENT: Final = 2  # frames the broker still sends there are not for the client
 
+OF_CLIENT: Final = b"c"  # a basic.recover, whose answer is for the client
+WITHOUT_ANSWER: Final = b"a"  # its basic.recover-async, said to the broker as basic.recover
+OF_GATEWAY: Final = b"g"  # for a client that leaves
+
 # The tables: what leads from each state, and which states a channel has at the same time, outside a batch, while client and broker keep to
 # the specification. Nothing reads them at run time; `tests/gateway/protocols/amqp/test_channel_states.py` walks conversations along them.
 

@@ -30,7 +30,8 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.pipeline.parts import PLAIN, Part
 from gateway.protocols.amqp.broker_requests import BrokerRequests
-from gateway.protocols.amqp.channel import OF_CLIENT, WITHOUT_ANSWER, AmqpChannel
+from gateway.protocols.amqp.channel import AmqpChannel
+from gateway.protocols.amqp.channel_states import OF_CLIENT, WITHOUT_ANSWER
 from gateway.protocols.amqp.costly_methods import CostlyMethods
 from gateway.protocols.amqp.deliveries.consumers import Consumers, takes_without_ack
 from gateway.protocols.amqp.deliveries.ends import DeliveryEnds

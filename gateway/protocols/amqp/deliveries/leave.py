@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.protocols.amqp.channel import OF_GATEWAY
+from gateway.protocols.amqp.channel_states import OF_GATEWAY
 from gateway.protocols.amqp.frames import BASIC_CONSUME_OK, BASIC_DELIVER, read_short_string
 from gateway.protocols.octets import u64
 

@@ -29,8 +29,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.pipeline.empties import NO_ENTRIES, put
 from gateway.pipeline.parts import PLAIN, Part
 from gateway.protocols.amqp.broker_requests import cancel, give_back
-from gateway.protocols.amqp.channel import OF_GATEWAY
-from gateway.protocols.amqp.channel_states import CLIENT_CLOSED, NO_CLOSE, PASSING
+from gateway.protocols.amqp.channel_states import CLIENT_CLOSED, NO_CLOSE, OF_GATEWAY, PASSING
 from gateway.protocols.amqp.deliveries.exclusive_queues import ExclusiveQueues, is_exclusive, is_passive
 from gateway.protocols.amqp.deliveries.leave import Leave
 from gateway.protocols.amqp.deliveries.subscription import UNSEEN
