@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import h11
 import trio
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from admin.http.peer import Peer
     from admin.http.places import ConnectionPlaces
     from admin.http.server import Respond
+
+Pieces: TypeAlias = Iterator[str | bytes] | AsyncGenerator[str | bytes, None]
 
 RECEIVE: Final = 64 * 1024  # bytes per read, and per write
 OPENING_S: Final = 0.5  # seconds; from a request's first byte to its last when all places are taken; a guess
@@ -298,8 +300,8 @@ class Exchange:
     async def _send(self, connection: h11.Connection, answer: Answer, method: str, *, close: bool) -> None:
         await yield_to_loop()
         headers = _headers(answer, close=close)
-        if isinstance(answer.body, Iterator):
-            await self._stream_out(connection, answer, headers, method)
+        if isinstance(answer.body, Iterator | AsyncGenerator):
+            await self._stream_out(connection, answer, headers, iter(()) if method == "HEAD" else answer.body)
             return
         body = answer.body
         if not isinstance(body, bytes):
@@ -312,18 +314,18 @@ class Exchange:
             out += connection.send(h11.Data(data=body)) or b""
         await self.write(out + (connection.send(h11.EndOfMessage()) or b""))
 
-    async def _stream_out(self, connection: h11.Connection, answer: Answer, headers: list[tuple[str, str]], method: str) -> None:
-        """Write an iterator of text or bytes, with a turn of the loop after each piece. Its failure cuts the answer short, visibly."""
-        assert isinstance(answer.body, Iterator)
+    async def _stream_out(self, connection: h11.Connection, answer: Answer, headers: list[tuple[str, str]], body: Pieces) -> None:
+        """Write text or bytes as they are made, with a turn of the loop after each piece. Its failure cuts the answer short, visibly."""
         out = connection.send(h11.Response(status_code=answer.status, headers=headers, reason=_phrase(answer.status))) or b""
         gathered = bytearray()
-        for piece in answer.body if method != "HEAD" else ():
-            gathered += piece if isinstance(piece, bytes) else piece.encode()
-            await trio.lowlevel.checkpoint()
-            if len(gathered) >= PIECE:
-                await self.write(out + (connection.send(h11.Data(data=bytes(gathered))) or b""))
-                out = b""
-                gathered.clear()
+        async with contextlib.aclosing(body if isinstance(body, AsyncGenerator) else _one_by_one(body)) as pieces:
+            async for piece in pieces:
+                gathered += piece if isinstance(piece, bytes) else piece.encode()
+                await trio.lowlevel.checkpoint()
+                if len(gathered) >= PIECE:
+                    await self.write(out + (connection.send(h11.Data(data=bytes(gathered))) or b""))
+                    out = b""
+                    gathered.clear()
         if gathered:
             out += connection.send(h11.Data(data=bytes(gathered))) or b""
         await self.write(out + (connection.send(h11.EndOfMessage()) or b""))
@@ -395,6 +397,11 @@ class Body:
         for _ in self._decoded():
             return False
         return self._connection.their_state not in (h11.IDLE, h11.SEND_BODY, h11.ERROR)
+
+
+async def _one_by_one(pieces: Iterator[str | bytes]) -> AsyncGenerator[str | bytes, None]:
+    for piece in pieces:
+        yield piece
 
 
 def _headers(answer: Answer, *, close: bool) -> list[tuple[str, str]]:

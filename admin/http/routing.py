@@ -63,7 +63,7 @@ SET_PARAMETERS: Final = (*WRITE_PARAMETERS, LITERAL)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of a handler. `body` is a value to encode, bytes as they are, an iterator of text or bytes to stream, or a LiveBody."""
+    """A handler's answer. `body`: a value to encode, bytes, text or bytes to stream (an iterator or async generator), or a LiveBody."""
 
     body: object
     status: int = 200

@@ -5,16 +5,17 @@ spreadsheet takes a cell that begins with `=` for a formula, which may run progr
 apostrophe in front, which spreadsheets show as text. Characters that would do something where they are shown are escaped, as in the
 command's tables and CSV: an export is read on a terminal, too. Numbers stay numbers.
 
-Without `limit` and `cursor` it is the whole list, up to MOST_ROWS.
+Without `limit` and `cursor` it is the whole list, of a million topics, too. It is made in blocks of BLOCK_ROWS, each when the client has
+taken the one before. So it takes the memory of one block, and rows of one block are of one moment.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 import trio
@@ -35,11 +36,9 @@ Read: TypeAlias = Callable[[JSONObject], object]
 Column: TypeAlias = tuple[str, Read]
 
 CSV: Final = "text/csv; charset=utf-8; header=present"
-FORMAT: Final = Parameter(
-    "format", "text", "csv: comma-separated values, the whole list, up to 20,000 rows, unless `limit` says less", choices=("json", "csv")
-)
+FORMAT: Final = Parameter("format", "text", "csv: comma-separated values, the whole list unless `limit` says less", choices=("json", "csv"))
 READ_BY_PAGE: Final = frozenset({"/v1/history"})  # lists on disk, of which only the page is read
-MOST_ROWS: Final = 20_000  # twice as many as there are topics; 5 MB (guess)
+BLOCK_ROWS: Final = 20_000  # twice as many as there are topics by default; 5 MB (guess)
 FORMULA: Final = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # the last four are full-width, for Excel
 
 
@@ -52,35 +51,69 @@ def wants_csv(request: Request) -> bool:
     return liked.get("text/csv", 0.0) > liked.get("application/json", 0.0)
 
 
+class Block(NamedTuple):
+    """Some rows of a list as lines, in parts of MAX_ITEMS rows, and the cursor of the block behind it; None: it is the last."""
+
+    parts: list[bytes]
+    following: str | None
+
+
+NOTHING: Final = Block([], None)
+
+
 async def export(context: Context, route: Route) -> Answer:
-    """The list of `route` as CSV, streamed. It is made once for all who asked before it was begun, and no other is made meanwhile."""
-    asked = context.request
-    key = (route.template, tuple(sorted(asked.query.items())), asked.actor.role.word)
-    parts = await _exports().made(key, partial(_parts, context, route))
+    """The list of `route` as CSV, streamed. Raises ProblemError, as the list does, where its first block cannot be made."""
+    query = dict(context.request.query)
+    whole = "limit" not in query and "cursor" not in query
+    if whole and any(parameter.name == "limit" for parameter in route.parameters):
+        query["limit"] = str(MAX_ITEMS if route.template in READ_BY_PAGE else BLOCK_ROWS)
+    first = await _block(context, route, query)
     name = f"sluice-{route.segments[1]}.csv"
-    return Answer(iter(parts), content_type=CSV, headers={"Content-Disposition": f'attachment; filename="{name}"'})
+    body = _parts(context, route, query, first if whole else first._replace(following=None))
+    return Answer(body, content_type=CSV, headers={"Content-Disposition": f'attachment; filename="{name}"'})
+
+
+async def _parts(context: Context, route: Route, query: dict[str, str], block: Block) -> AsyncGenerator[bytes, None]:
+    began = trio.current_time()
+    yield write_lines([[title for title, _ in route.columns]])
+    while True:
+        for part in block.parts:
+            yield part
+        if block.following is None:
+            return
+        await context.gateway.gather(route.views)
+        now = context.request.now + round((trio.current_time() - began) * 1e9)
+        later = replace(context, request=replace(context.request, now=now))
+        block = await _block(later, route, {**query, "cursor": block.following})
+
+
+async def _block(context: Context, route: Route, query: dict[str, str]) -> Block:
+    """One block. It is made once for all who asked for it before it was begun, and no other is made meanwhile."""
+    asked = replace(context.request, query=query)
+    key = (route.template, tuple(sorted(query.items())), asked.actor.role.word)
+    return await _exports().made(key, partial(_made, replace(context, request=asked), route))
 
 
 class Exports:
-    """Makes lists one at a time: a dozen at once would take all turns of who looks at one page. Those who asked before share one."""
+    """Makes blocks one at a time: a dozen at once would take all turns of who looks at one page. Those who asked before share one."""
 
     def __init__(self) -> None:
         self._turn = trio.Lock()
         self._asked = 0  # exports
-        self._last: tuple[object, int, list[bytes]] = (None, 0, [])  # which one was made last, how many had asked by then, its lines
+        self._last: tuple[object, int, Block] = (None, 0, NOTHING)  # which one was made last, how many had asked by then, its lines
 
-    async def made(self, key: object, make: Callable[[], Awaitable[list[bytes]]]) -> list[bytes]:
-        """The lines of the list `key`, made by `make` after this call began."""
+    async def made(self, key: object, make: Callable[[], Awaitable[Block]]) -> Block:
+        """The block `key`, made by `make` after this call began."""
         self._asked += 1
         number = self._asked
         async with self._turn:
-            made, begun_after, parts = self._last
+            made, begun_after, block = self._last
             if made != key or begun_after < number:
                 begun_after = self._asked
-                parts = await make()
+                block = await make()
             waits = self._turn.statistics().tasks_waiting
-            self._last = (key, begun_after, parts) if waits else (None, 0, [])
-            return parts
+            self._last = (key, begun_after, block) if waits else (None, 0, NOTHING)
+            return block
 
 
 _running: Final[trio.lowlevel.RunVar[Exports]] = trio.lowlevel.RunVar("exports")
@@ -95,24 +128,14 @@ def _exports() -> Exports:
         return made
 
 
-async def _parts(context: Context, route: Route) -> list[bytes]:
-    """The list's lines, some at a time. Where a page is cut out of a list that is made for it, the whole list is one page."""
-    query = dict(context.request.query)
-    whole = "limit" not in query and "cursor" not in query
-    if whole and any(parameter.name == "limit" for parameter in route.parameters):
-        query["limit"] = str(MAX_ITEMS if route.template in READ_BY_PAGE else MOST_ROWS)
-    parts = [write_lines([[title for title, _ in route.columns]])]
-    rows = 0
-    while True:
-        answer = await route.handler(replace(context, request=replace(context.request, query=dict(query))))
-        body: Any = await run_in_thread(msgspec.json.decode, answer.body) if isinstance(answer.body, bytes) else answer.body
-        page: JSONObject = body if isinstance(body, dict) else {name: getattr(body, name) for name in body.__struct_fields__}
-        items: Sequence[object] = page["items"] if "items" in page else page["quotas"]
-        parts += [await run_in_thread(_lines, route.columns, items[first : first + MAX_ITEMS]) for first in range(0, len(items), MAX_ITEMS)]
-        rows += len(items)
-        if not whole or not page.get("next") or rows >= MOST_ROWS:
-            return parts
-        query["cursor"] = str(page["next"])
+async def _made(context: Context, route: Route) -> Block:
+    """Where a page is cut out of a list that is made for it, the block is one page."""
+    answer = await route.handler(context)
+    body: Any = await run_in_thread(msgspec.json.decode, answer.body) if isinstance(answer.body, bytes) else answer.body
+    page: JSONObject = body if isinstance(body, dict) else {name: getattr(body, name) for name in body.__struct_fields__}
+    items: Sequence[object] = page["items"] if "items" in page else page["quotas"]
+    parts = [await run_in_thread(_lines, route.columns, items[first : first + MAX_ITEMS]) for first in range(0, len(items), MAX_ITEMS)]
+    return Block(parts, None if page.get("next") is None else str(page["next"]))
 
 
 def _lines(columns: Sequence[Column], items: Sequence[object]) -> bytes:
