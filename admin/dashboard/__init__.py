@@ -8,8 +8,8 @@ PAGES is all that can be asked for: a path is looked up in it and never joined t
 once, when somebody asks for the first of them (`admin/endpoints/dashboard.py`).
 
 VIEWS are the addresses of the screens. All have the one page, whose script shows the screen that the address names. So a screen can be
-linked to, and the back button works. A topic in an address is one segment: its text (`%2F/orders/order.created`), percent-encoded once
-more.
+linked to, and the back button works. A topic in an address is as in the API's paths: `/topics/amqp/%2F/orders/order.created`. It may also
+be one segment, in which AMQP's text is percent-encoded once more, as in older bookmarks.
 
 POLICY lets a page run, show and ask what comes from here, and nothing else from anywhere: no script or style in the page itself, no other
 host. `data:` is for pictures that a script has drawn.
@@ -24,6 +24,7 @@ from typing import Final
 
 from admin.http.parsing import CONTENT_SECURITY
 from common.records import dataclass
+from limiter.protocols import AMQP
 
 HTML: Final = "text/html; charset=utf-8"
 TYPES: Final[dict[str, str]] = {  # by a file's ending
@@ -54,19 +55,22 @@ class DashboardFile:
         return TYPES[PurePosixPath(self.file).suffix]
 
 
+OF_TOPICS: Final = {
+    "topics": "All topics, with one of them open",
+    "quotas": "The quota of one topic",
+    "t": "One topic, for the team it belongs to",
+}
 VIEWS: Final[dict[str, str]] = {  # a screen's address -> what it shows
     "/": "The overview: what is wrong now",
     "/topics": "All topics",
-    "/topics/{protocol}/{topic}": "All topics, with one of them open",
     "/connections": "All connections",
     "/connections/{id}": "One connection",
     "/brokers": "Brokers and listeners",
     "/changes": "The history of changes",
     "/changes/{revision}": "One change",
     "/quotas": "Quotas",
-    "/quotas/{protocol}/{topic}": "The quota of one topic",
     "/configuration": "The configuration",
-    "/t/{protocol}/{topic}": "One topic, for the team it belongs to",
+    **{f"/{head}/{topic}": what for head, what in OF_TOPICS.items() for topic in ("{protocol}/{topic}", AMQP.path)},
 }
 SCRIPTS: Final[dict[str, str]] = {  # ES modules, as they are written; theme.js, before the first paint, and stream.js are classic scripts
     "theme.js": "the theme and the language, before the first paint",

@@ -6,7 +6,7 @@ import { traffic } from "./chart.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
 import { badge, figure, figures, pairs, problem, quiet, section, select, table } from "./parts.js";
-import { limitPath, segment } from "./router.js";
+import { limitPath, topicPath } from "./router.js";
 import { points, readTopic, refresh } from "./screen_data.js";
 import { redraw, state } from "./store.js";
 import { language, t } from "./text.js";
@@ -96,7 +96,7 @@ export default function myTopic({ protocol, topic }) {
       const one = level();
       return [
         topicHead(item, path),
-        h("p", { class: "crumbs" }, h("code", { class: "raw" }, topic), " · ", h("a", { href: `/topics/${protocol}/${segment(topic)}` }, t("all_details"))),
+        h("p", { class: "crumbs" }, h("code", { class: "raw" }, topic), " · ", h("a", { href: `/topics/${topicPath(item)}` }, t("all_details"))),
         problem(data.error),
         data.body && verdict(now),
         figures(figure("limit", f.levelText(one)), rates(now), figure("wait", f.milliseconds(one?.usage?.wait_ms))),

@@ -5,7 +5,7 @@ import { confirmation } from "./confirm.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
 import { button, buttons, given, head, pairs, problem, quiet, say, search, section, spark, table, topicAnchor } from "./parts.js";
-import { segment } from "./router.js";
+import { topicPath } from "./router.js";
 import { refresh } from "./screen_data.js";
 import { may, redraw } from "./store.js";
 import { t } from "./text.js";
@@ -94,7 +94,7 @@ export default function quotas({ protocol, topic }, query) {
       !topic && h("div", { class: "tools", key: "tools" }, search(data, t("search_hint"))),
       table(t("quotas_per_topic"), "topic:wide messages=messages_limit:number bytes=bytes_limit:number tried:number status", found.slice(0, MOST).map((each) => {
         const other = tried.get(`${each.protocol} ${each.topic}`);
-        return { key: `${each.protocol} ${each.topic}`, cells: { topic: h("a", { class: "topic", href: `/quotas/${each.protocol}/${segment(each.topic)}` }, given(f.topicName(each))), messages: pair(each.messages, ""), bytes: each.bytes ? `${f.bytes(each.bytes.rate)}/s` : "–", tried: other ? pair(other.messages, "") : "–", status: given(each.evidence?.status) } };
+        return { key: `${each.protocol} ${each.topic}`, cells: { topic: h("a", { class: "topic", href: `/quotas/${topicPath(each)}` }, given(f.topicName(each))), messages: pair(each.messages, ""), bytes: each.bytes ? `${f.bytes(each.bytes.rate)}/s` : "–", tried: other ? pair(other.messages, "") : "–", status: given(each.evidence?.status) } };
       }), { empty: t("none_found") }),
       found.length > MOST && quiet(t("and_more", { n: f.count(found.length - MOST) }), "more"),
       topic && found[0] && h("div", { class: "card", key: "evidence" }, h("h2", null, t("evidence")), found[0].evidence?.reason && h("p", null, given(String(found[0].evidence.reason))), pairs(evidence(found[0].evidence), (name) => h("code", null, name)), h("p", null, topicAnchor(found[0]), ` – ${t("to_topic")}`)),

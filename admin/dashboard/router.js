@@ -1,18 +1,21 @@
 // The address says which screen is shown: it can be sent to others.
 
+/** The address of a screen of one topic: as the API's paths have it, or in one segment, in which AMQP's text is encoded once more, as in old bookmarks. */
+const ofTopic = (head) => new RegExp(`^/${head}/([^/]+)/([^/]+|[^/]+/[^/]+/[^/]*)$`);
+
 const ROUTES = [
   [/^\/$/, "overview", []],
   [/^\/topics$/, "topics", []],
-  [/^\/topics\/([^/]+)\/([^/]+)$/, "topic", ["protocol", "topic"]],
+  [ofTopic("topics"), "topic", ["protocol", "topic"]],
   [/^\/connections$/, "connections", []],
   [/^\/connections\/([^/]+)$/, "connections", ["id"]],
   [/^\/brokers$/, "brokers", []],
   [/^\/changes$/, "changes", []],
   [/^\/changes\/([^/]+)$/, "changes", ["revision"]],
   [/^\/quotas$/, "quotas", []],
-  [/^\/quotas\/([^/]+)\/([^/]+)$/, "quotas", ["protocol", "topic"]],
+  [ofTopic("quotas"), "quotas", ["protocol", "topic"]],
   [/^\/configuration$/, "configuration", []],
-  [/^\/t\/([^/]+)\/([^/]+)$/, "my_topic", ["protocol", "topic"]],
+  [ofTopic("t"), "my_topic", ["protocol", "topic"]],
 ];
 
 /** A word as a segment of a path. Browsers take `.` and `..` out of paths, percent-encoded ones too, so `~` stands before them. */
@@ -28,7 +31,7 @@ export function here() {
     if (!found) continue;
     const params = {};
     try {
-      names.forEach((name, at) => (params[name] = partOf(decodeURIComponent(found[at + 1]))));
+      names.forEach((name, at) => (params[name] = found[at + 1].includes("/") ? found[at + 1] : partOf(decodeURIComponent(found[at + 1]))));
     } catch {
       break;
     }
@@ -76,11 +79,14 @@ export const topicLink = (item, more = "") => {
   const query = new URLSearchParams(more);
   if (otherThanProduce(item)) query.set("operation", item.operation);
   const text = query.toString();
-  return `/topics/${item.protocol}/${segment(item.topic)}${text ? `?${text}` : ""}`;
+  return `/topics/${topicPath(item)}${text ? `?${text}` : ""}`;
 };
 
 /** The text of an AMQP topic is encoded already, part by part, but where a person has typed it. */
 const partsOf = ({ protocol, topic }) => (protocol === "amqp" ? topic.split("/").map((part) => part.replace(/^\.\.?$/, "~$&")) : [segment(topic)]);
+
+/** A topic as the paths of the API and the addresses of screens have it. */
+export const topicPath = (item) => `${item.protocol}/${partsOf(item).join("/")}`;
 
 /** Whether it is the sum of topics that are not told apart: no topic has its limit. */
 export const isSum = ({ topic }) => topic === "__other__";
@@ -90,13 +96,13 @@ export function limitPath(item) {
   const { protocol, operation } = item;
   if (isSum(item)) return null;
   const parts = partsOf(item);
-  if (!otherThanProduce(item)) return `/v1/limits/${protocol}/${parts.join("/")}`;
+  if (!otherThanProduce(item)) return `/v1/limits/${topicPath(item)}`;
   if (protocol === "amqp" && ofMessages(item) && parts.length === 3) return `/v1/limits/${operation}/queue/${parts[0]}/${parts[2]}`; // of vhost/amq.default/queue
   return protocol === "rocketmq" && operation === "consume" ? `/v1/limits/consume/rocketmq/${parts[0]}` : null;
 }
 
 /** The API's path of the limits that hold for it, whether they can be changed there or not. */
-export const levelsPath = (item) => limitPath(item) ?? `/v1/limits/${item.protocol}/${partsOf(item).join("/")}?operation=${item.operation}`;
+export const levelsPath = (item) => limitPath(item) ?? `/v1/limits/${topicPath(item)}?operation=${item.operation}`;
 
 /** `limits/amqp/%2F/orders/x` as {protocol, topic}; null where it is no topic's. */
 export function topicOf(target) {

@@ -7,7 +7,7 @@ import { h } from "./dom.js";
 import { editor, topicLevel } from "./edit.js";
 import * as f from "./format.js";
 import { accountText, address, badge, culprit, figure, figures, given, head, operationBadge, originText, problem, protocolBadge, quiet, section, stateWord, table, topicAnchor, waitText } from "./parts.js";
-import { amend, isSum, levelsPath, limitPath, otherThanProduce, segment } from "./router.js";
+import { amend, isSum, levelsPath, limitPath, otherThanProduce, topicPath } from "./router.js";
 import { points, readTopic, refresh } from "./screen_data.js";
 import { liveTopic, may } from "./store.js";
 import { t } from "./text.js";
@@ -155,7 +155,7 @@ export default function topic({ protocol, topic: name }, query) {
       }
       return [
         topicHead(item, isSum(item) ? "/v1/topics?q=__other__" : read, otherThanProduce(item) && operationBadge(item)),
-        h("p", { class: "crumbs" }, h("a", { href: "/topics" }, `‹ ${t("topics")}`), " · ", h("code", { class: "raw" }, name), item.operation === "produce" && !isSum(item) && [" · ", h("a", { href: `/t/${protocol}/${segment(name)}` }, t("page_for_team"))]),
+        h("p", { class: "crumbs" }, h("a", { href: "/topics" }, `‹ ${t("topics")}`), " · ", h("code", { class: "raw" }, name), item.operation === "produce" && !isSum(item) && [" · ", h("a", { href: `/t/${topicPath(item)}` }, t("page_for_team"))]),
         problem(data.error),
         unseenTopic(data),
         now && accountOf(now, act.ways, limiting()),

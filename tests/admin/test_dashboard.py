@@ -153,6 +153,9 @@ def test_something_is_compressed() -> None:
 VIEWED: Final = {
     "/": "/", "/topics?q=orders&sort=refused": "/topics", "/topics/amqp/%252F%2Forders%2Forder.created": "/topics/{protocol}/{topic}",
     "/t/amqp/%252F%2Forders%2Forder.created": "/t/{protocol}/{topic}", "/t/rocketmq/%3Cscript%3E": "/t/{protocol}/{topic}",
+    "/topics/amqp/%2F/orders/a%20b": "/topics/amqp/{vhost}/{exchange}/{routing_key}",
+    "/t/amqp/%2F/orders/": "/t/amqp/{vhost}/{exchange}/{routing_key}",
+    "/quotas/amqp/%2F/amq.default/jobs": "/quotas/amqp/{vhost}/{exchange}/{routing_key}",
     "/connections": "/connections", "/connections/7": "/connections/{id}", "/brokers": "/brokers", "/changes": "/changes",
     "/changes/42": "/changes/{revision}", "/quotas": "/quotas", "/quotas/rocketmq/orders": "/quotas/{protocol}/{topic}",
     "/configuration?lang=zh": "/configuration",

@@ -329,6 +329,7 @@ def test_the_contracts_paths_are_there() -> None:
         "/metrics": {"GET"},
         "/": {"GET"},
         "/t/{protocol}/{topic}": {"GET"},
+        "/t/amqp/{vhost}/{exchange}/{routing_key}": {"GET"},
         **{path: {"GET"} for path in PAGES},
     }
     served: dict[str, set[str]] = {}

@@ -7,7 +7,7 @@ const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"];
 export const WAIT = 240_000; // ms; a busy machine takes its time
 
 export const given = {}; // what the scenario that is played has of its test
-export const topicAddress = (topic = given.topic, protocol = "amqp") => `/topics/${protocol}/${encodeURIComponent(topic)}`;
+export const topicAddress = (topic = given.topic, protocol = "amqp") => `/topics/${protocol}/${protocol === "amqp" ? topic : encodeURIComponent(topic)}`;
 
 const browser = await chromium.launch({ executablePath: process.argv[2], args: FLAGS });
 const lines = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]();

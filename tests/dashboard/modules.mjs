@@ -187,11 +187,32 @@ test("a_queue_has_its_own_path", async () => {
   same(limitPath({ protocol: "rocketmq", topic: "a/b", operation: "consume" }), "/v1/limits/consume/rocketmq/a%2Fb");
 });
 
+test("an_address_has_a_topic_encoded_once_and_old_bookmarks_open", async () => {
+  const { here, topicLink } = await load("router");
+  const opened = (path) => {
+    location.pathname = path;
+    const { screen, params } = here();
+    return [screen, params.protocol, params.topic];
+  };
+  const names = { amqp: ["%2F/orders/a%20b", "%2F/a%2Fb/%E8%AE%A2", "%2F/orders/", "%2F/orders/~..", "%FF/amq.default/100%25", "__other__"], rocketmq: ["orders", "%RETRY%a b", "..", "a/b"] };
+  for (const protocol in names) {
+    for (const topic of names[protocol]) {
+      const link = topicLink({ protocol, topic });
+      if (protocol === "amqp") same(link, `/topics/amqp/${topic}`);
+      for (const [head, screen] of [["topics", "topic"], ["quotas", "quotas"], ["t", "my_topic"]]) {
+        same(opened(link.replace("topics", head)), [screen, protocol, topic], "a link of the page");
+        if (protocol === "amqp") same(opened(`/${head}/amqp/${encodeURIComponent(topic)}`), [screen, protocol, topic], "an old bookmark");
+      }
+    }
+  }
+  same(opened("/topics/amqp/%2F/orders")[0], "missing");
+});
+
 test("a_topic_of_another_operation_is_not_what_is_published", async () => {
   const { levelsPath, limitPath, seriesPath, topicLink } = await load("router");
   const jobs = (operation) => ({ protocol: "amqp", topic: "%2F/amq.default/jobs", operation });
   const found = (item) => [topicLink(item, { edit: "1" }), limitPath(item), levelsPath(item), seriesPath(item, "15m")];
-  const [link, series] = ["/topics/amqp/%252F%2Famq.default%2Fjobs?edit=1", "/v1/series?range=15m&protocol=amqp&topic=%252F%2Famq.default%2Fjobs"];
+  const [link, series] = ["/topics/amqp/%2F/amq.default/jobs?edit=1", "/v1/series?range=15m&protocol=amqp&topic=%252F%2Famq.default%2Fjobs"];
   same(found(jobs("produce")), [link, "/v1/limits/amqp/%2F/amq.default/jobs", "/v1/limits/amqp/%2F/amq.default/jobs", series]);
   same(found(jobs(undefined)), found(jobs("produce")));
   same(found(jobs("requeue")), [`${link}&operation=requeue`, "/v1/limits/requeue/queue/%2F/jobs", "/v1/limits/requeue/queue/%2F/jobs", `${series}&operation=requeue`]);
@@ -227,7 +248,7 @@ test("an_alarm_of_what_consumers_give_back_leads_to_it", async () => {
   gateway(() => ({ body: {} }));
   state.snapshot = snapshotOf({ over: [overOf({ protocol: "amqp", topic: "%2F/amq.default/jobs", operation: "requeue" }), overOf({ protocol: "amqp", topic: "%2F/amq.default/jobs", operation: "get", rule: "gets" })] });
   const links = find(overview().view(), (node) => node.tag === "a" && String(node.props.class).includes("button small main"));
-  same(links.map((link) => link.props.href), ["/topics/amqp/%252F%2Famq.default%2Fjobs?edit=1&operation=requeue"], "where it can be limited");
+  same(links.map((link) => link.props.href), ["/topics/amqp/%2F/amq.default/jobs?edit=1&operation=requeue"], "where it can be limited");
 });
 
 test("a_live_change_of_a_name_that_is_not_utf_8_is_drawn", async () => {
