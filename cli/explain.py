@@ -141,8 +141,8 @@ def used(usage: JSONObject) -> str:
         parts.append(f"{in_flight(usage)} in flight")
     passed = usage.get("admitted", 0) + usage.get("shadow_refused", 0)
     parts.append(f"{passed:,} passed, {usage.get('refused', 0):,} refused, {usage.get('held', 0):,} had to wait")
-    if usage.get("shadow_refused"):
-        parts.append(f"{usage['shadow_refused']:,} of them would have been refused (shadow)")
+    if usage.get("would_refuse"):
+        parts.append(f"{usage['would_refuse']:,} of them would have been refused (shadow)")
     if usage.get("last_refused"):
         parts.append(f"last over it {moment(usage['last_refused'])}")
     return "; ".join(parts)

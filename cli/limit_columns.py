@@ -32,7 +32,7 @@ def _last_refused(item: dict[str, Any]) -> object:
 
 
 def _would_refuse(item: dict[str, Any]) -> object:
-    return some("shadow_refused", figures.count)(item["level"].get("usage") or {})
+    return some("would_refuse", figures.count)(item["level"].get("usage") or {})
 
 
 def thing_of(level: dict[str, Any], protocol: object) -> object:
@@ -89,7 +89,7 @@ IN_USE: Final[list[TableColumn]] = [
     column("bytes", "level.limit.bytes", rank=14, short="byte limit", people=lambda item: byte_limit(item["level"].get("limit"))),
     TableColumn("in flight", _in_flight, 12),
     column("mode", "level.mode", rank=16),
-    column("would refuse", "level.usage.shadow_refused", rank=17, people=_would_refuse, pressing=ESSENTIAL),
+    column("would refuse", "level.usage.would_refuse", rank=17, people=_would_refuse, pressing=ESSENTIAL),
     column("origin", "level.origin", rank=7),
     column("rule", "level.rule", rank=11),
     column("place", "level.place", rank=34),

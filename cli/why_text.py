@@ -139,7 +139,8 @@ def level_lines(findings: Findings, one: Limited, width: int) -> Iterator[str]:
         usage = one.usage
         total = f"{usage['admitted']:,} passed, {usage['refused']:,} refused, {usage['held']:,} had to wait"
         if not one.enforced:
-            total = f"{usage['admitted'] + usage['shadow_refused']:,} passed, {usage['shadow_refused']:,} of them would have been refused"
+            over = usage.get("would_refuse") or 0
+            total = f"{usage['admitted'] + usage['shadow_refused']:,} passed, {over:,} of them would have been refused"
         yield from beside("in all", total, width)
         if not waits:
             yield from beside("wait", wait_text(level, usage) if one.enforced else "none: every message passes", width)

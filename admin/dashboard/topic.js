@@ -50,7 +50,7 @@ export function levelCard(level, protocol, quotas) {
     h("ul", { class: "plain" }, setBy(level, quotas).map((text, at) => h("li", { key: at }, given(text)))),
     h("p", null, actionText(level, protocol)),
     Object.keys(level.cost || {}).length > 0 && h("p", null, t("costs", { costs: costText(level.cost) })),
-    usage && h("p", { class: "quiet" }, t("usage_line", { passed: f.count(usage.admitted + usage.shadow_refused), refused: f.count(usage.refused), held: f.count(usage.held) }), usage.shadow_refused > 0 && ` · ${t("usage_shadow", { n: f.count(usage.shadow_refused) })}`, usage.last_refused && level.mode === "enforce" && ` · ${t("last_limited")} ${f.moment(usage.last_refused, true)}`, usage.breaker === "open" && ` · ${t("breaker_open", { time: level.open_for })}`),
+    usage && h("p", { class: "quiet" }, t("usage_line", { passed: f.count(usage.admitted + usage.shadow_refused), refused: f.count(usage.refused), held: f.count(usage.held) }), usage.would_refuse > 0 && ` · ${t("usage_shadow", { n: f.count(usage.would_refuse) })}`, usage.last_refused && level.mode === "enforce" && ` · ${t("last_limited")} ${f.moment(usage.last_refused, true)}`, usage.breaker === "open" && ` · ${t("breaker_open", { time: level.open_for })}`),
   );
 }
 

@@ -194,7 +194,7 @@ SPOOL: Final = of_views(columns.SPOOL)
 LIMITS: Final = (
     column("protocol", "protocol"), column("operation", "operation"), column("per", "level.per"), column("for", "level.thing"),
     column("messages", "level.limit.messages"), column("bytes", "level.limit.bytes"), ("in_flight", _in_flight),
-    column("mode", "level.mode"), column("would_refuse", "level.usage.shadow_refused"), column("origin", "level.origin"),
+    column("mode", "level.mode"), column("would_refuse", "level.usage.would_refuse"), column("origin", "level.origin"),
     column("rule", "level.rule"), column("place", "level.place"), column("used", "level.usage.used"),
     column("received/s", "level.usage.received_per_second"), column("forwarded/s", "level.usage.forwarded_per_second"),
     column("refused/s", "level.usage.refused_per_second"), column("refused", "level.usage.refused"),

@@ -96,8 +96,9 @@ class Usage(msgspec.Struct, frozen=True):
     null).
 
     `over_limit`: messages that found it used up, each once. `held`: messages that waited for it at least once. `refused`: messages that did
-    not pass because of it (refused, dropped, or their channel or connection was closed). `shadow_refused`: messages over it in shadow mode.
-    A message over several limits is held or refused by the one with the longest wait. `last_refused`: when a message was over it last.
+    not pass because of it (refused, dropped, or their channel or connection was closed). `shadow_refused`: messages that passed over it in
+    shadow mode, also under other rules that held here before; `would_refuse`: those of them under the rule that holds now (null in another
+    mode). A message over several limits is held or refused by the one with the longest wait. `last_refused`: when one was over it last.
     `in_flight`, `concurrent_now`: with algorithms concurrency and adaptive, the requests in flight and the bound on them now. `rate_now`:
     with algorithm lag, the rate now. `cap_now`, `cap_reason`: of a listener's cap, the limit now and the reason, while it is below the
     rule's.
@@ -113,6 +114,7 @@ class Usage(msgspec.Struct, frozen=True):
     refused: int
     shadow_refused: int
     last_refused: str | None
+    would_refuse: int | None = None
     received_per_second: float | None = None
     forwarded_per_second: float | None = None
     refused_per_second: float | None = None
@@ -358,6 +360,7 @@ def usage_of(state: LimitState, rates: TopicView | None, time_of: Callable[[int]
         held=state.held,
         refused=state.refused,
         shadow_refused=state.shadow_refused,
+        would_refuse=state.would_refuse if state.effective.rule.mode == "shadow" else None,
         rate_now=None if state.rate_now is None else LimitText.of(state.rate_now),
         cap_now=None if state.cap_now is None else LimitText.of(state.cap_now),
         cap_reason=state.cap_reason or None,

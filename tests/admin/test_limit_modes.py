@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +13,7 @@ import msgspec
 import pytest
 
 from admin.store.state import StoredOverride
+from cli import explain
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from limiter.topics import amqp_topic
@@ -145,7 +150,7 @@ async def test_lists_show_the_mode_and_what_would_be_refused(tmp_path: Path) -> 
     async with control(tmp_path, rules("shadow")[:1]) as api:
         api.gateway.flood(amqp_topic(b"/", b"orders", b"created"), 5000, 10**9)
         (item,) = (await api.ask("GET", "/v1/limits")).json()["items"]
-        would = item["level"]["usage"]["shadow_refused"]
+        would = item["level"]["usage"]["would_refuse"]
         assert (item["level"]["mode"], would > 0, item["level"]["usage"]["refused"]) == ("shadow", True, 0)
         (rule,) = (await api.ask("GET", "/v1/rules")).json()["items"]
         assert (rule["mode"], rule["would_refuse"]) == ("shadow", would)
@@ -154,3 +159,25 @@ async def test_lists_show_the_mode_and_what_would_be_refused(tmp_path: Path) -> 
         assert (shown["mode"], shown["would_refuse"]) == ("shadow", str(would))
         await api.ask("PUT", "/v1/rules/topics?force=1", {"mode": "enforce"})
         assert (await api.ask("GET", "/v1/rules")).json()["items"][0]["would_refuse"] is None
+
+
+async def test_a_limit_shows_what_its_own_rule_would_have_refused(tmp_path: Path) -> None:
+    """Regression: it showed what all rules in shadow had counted that ever held there, also where the one that holds now is enforced."""
+
+    async def shown() -> list[object]:
+        level = (await api.ask("GET", ORDERS)).json()["levels"][0]
+        (row,) = csv.DictReader(io.StringIO((await api.ask("GET", "/v1/limits?format=csv")).body.decode()))
+        usage = level["usage"]
+        said = re.search(r"[\d,]+ of them would", explain.used(usage))
+        return [row["rule"], usage["would_refuse"], usage["shadow_refused"], row["would_refuse"], None if said is None else said[0]]
+
+    async with control(tmp_path, rules("shadow")[:1]) as api:
+        api.gateway.flood(amqp_topic(b"/", b"orders", b"created"), 5000, 10**9)
+        assert await shown() == ["topics", 3000, 3000, "3000", "3,000 of them would"]
+        storm = {"match": {"exchange": "ord*"}, "per": "topic", "limit": {"messages": "2000/s"}, "mode": "shadow"}
+        assert (await api.ask("PUT", "/v1/rules/storm?force=1", storm)).status == 200
+        assert await shown() == ["storm", 0, 3000, "0", None]
+        api.gateway.flood(amqp_topic(b"/", b"orders", b"created"), 5000, time.monotonic_ns())
+        assert await shown() == ["storm", 3000, 6000, "3000", "3,000 of them would"]
+        assert (await api.ask("PUT", "/v1/rules/storm?force=1", {"mode": "enforce"})).status == 200
+        assert await shown() == ["storm", None, 6000, "", None]
