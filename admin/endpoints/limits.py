@@ -36,8 +36,9 @@ from admin.views.views import Preview
 from common.records import dataclass
 from limiter.operations import CONSUME, OF_TOPICS, OPERATIONS, PRODUCE
 from limiter.protocols import PROTOCOL_NAMES, RETRY_PREFIX, ROCKETMQ, spoken_behind
+from limiter.rules.errors import RuleError
 from limiter.rules.explanation import explain
-from limiter.rules.match import PROTOCOLS, SENDER_KEYS
+from limiter.rules.match import PROTOCOLS, SENDER_KEYS, Match
 from limiter.rules.rule_set import UNRULED, Effective, RuleSet
 from limiter.rules.sender import ANYBODY, Sender
 from limiter.rules.subject import Subject
@@ -76,8 +77,10 @@ class AskedSender:
 OF_ANYBODY: Final = AskedSender()
 
 
-def sender_of_request(context: Context) -> AskedSender:
-    """The sender that the query names; raises ProblemError 422 for a listener that there is none of, a client that is no address."""
+def sender_of_request(context: Context, protocol: str) -> AskedSender:
+    """The sender that the query names; raises ProblemError 422 for a listener that there is none of, a client that is no address, and what
+    the key's protocol does not have.
+    """
     query = context.request.query
     faults = []
     listener = query.get("listener")
@@ -87,6 +90,10 @@ def sender_of_request(context: Context) -> AskedSender:
     client = query.get("client")
     if client is not None and not is_address(client):
         faults.append(Fault("?client", f"{client!r} is no address; give one without its port, e.g. 10.0.0.7"))
+    try:
+        Match(protocol=protocol, **{name: query.get(name) for name in (*SENDER_KEYS, "operation") if name != "client"})
+    except RuleError as error:
+        faults.append(Fault(f"?{error.field.removeprefix('match.')}", error.message))
     if faults:
         raise invalid("there is no such sender", faults)
     group = query.get("group")
@@ -203,7 +210,7 @@ async def explanation_of(rules: RuleSet, name: TopicName, asked: AskedSender, le
 
 async def get(context: Context) -> Answer:
     name = key_of_request(context)
-    return await key_answer(context, name, sender_of_request(context), explaining=context.request.flag("explain"))
+    return await key_answer(context, name, sender_of_request(context, name.protocol), explaining=context.request.flag("explain"))
 
 
 async def put(context: Context) -> Answer:

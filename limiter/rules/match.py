@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from limiter.operations import HELD_OPERATIONS, OPERATIONS, PRODUCE
+from limiter.operations import HELD_OPERATIONS, OPERATION_RECORDS, OPERATIONS, PRODUCE
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.errors import RuleError, check_choice
 from limiter.rules.patterns import Addresses
@@ -71,7 +71,15 @@ class Match:
             raise RuleError("match.queue", "a queue is a routing key on the default exchange; name the queue, or exchange and routing_key")
 
     def _check_one_protocol(self) -> None:
-        """Raise RuleError where no protocol, or not the one that is named, has all the fields that are given."""
+        """Raise RuleError where no protocol, or not the one that is named, has all the fields and operations that are given."""
+        self._check_fields()
+        spoken = self.spoken()
+        for each in self.operations():
+            if spoken not in {None, *OPERATION_RECORDS[each].protocols}:
+                own = ", ".join(name for name, record in OPERATION_RECORDS.items() if spoken in record.protocols)
+                raise RuleError("match.operation", f"{each} is {owner_of(each)}'s; {PROTOCOL_NAMES[str(spoken)].title} has {own}")
+
+    def _check_fields(self) -> None:
         fields = self._fields_of_protocols()
         if self.protocol is not None:
             meant = PROTOCOL_NAMES[self.protocol]
@@ -142,6 +150,12 @@ def check_key(name: str, value: Any) -> None:
             Addresses(value)
         except ValueError as error:
             raise RuleError(f"match.{name}", f"{error}; write an address or a network like {key.example}") from None
+
+
+def owner_of(operation: str) -> str:
+    """Whose an operation of one protocol is."""
+    (protocol,) = OPERATION_RECORDS[operation].protocols
+    return "RabbitMQ" if protocol == "amqp" else PROTOCOL_NAMES[protocol].title
 
 
 def protocols_having(fields: list[str]) -> list[ProtocolNames]:

@@ -11,7 +11,7 @@ from limiter.operations import HELD_OPERATIONS, OF_TOPICS, OPERATION_RECORDS, PR
 from limiter.protocols import PROTOCOL_NAMES, RETRY_PREFIX, protocol_of_level
 from limiter.rules.actions import ACTION_RECORDS
 from limiter.rules.errors import RuleError, check_choice
-from limiter.rules.match import SENDER_KEYS, protocols_having
+from limiter.rules.match import SENDER_KEYS, owner_of, protocols_having
 from limiter.rules.patterns import IPV6_BITS
 from limiter.rules.rule_words import COMMON_LEVELS, COPIES, MAX_WEIGHT, MAX_WORDS, REPLIES, SHARED_BY_FLEETS
 
@@ -105,14 +105,8 @@ def check_consume(match: Match, per: str, action: str, fallback: str) -> None:
 
 def check_no_message(rule: Rule, operation: str) -> None:
     """Raise RuleError for settings that do not apply to what is no message. `reject` is what every rule has that says no action."""
-    having = OPERATION_RECORDS[operation].protocols
-    owner = "RabbitMQ" if having[0] == "amqp" else PROTOCOL_NAMES[having[0]].title
-    spoken = rule.match.spoken()
-    if spoken is not None and spoken not in having:
-        own = ", ".join(name for name, record in OPERATION_RECORDS.items() if spoken in record.protocols)
-        raise RuleError("match.operation", f"{operation} is {owner}'s; {PROTOCOL_NAMES[spoken].title} has {own}")
-    if protocol_of_level(rule.per) not in {None, *having}:
-        raise RuleError("per", f"{operation} is {owner}'s, which has no {rule.per}; say per: client, user, listener or rule")
+    if protocol_of_level(rule.per) not in {None, *OPERATION_RECORDS[operation].protocols}:
+        raise RuleError("per", f"{operation} is {owner_of(operation)}'s, which has no {rule.per}; say per: client, user, listener or rule")
     for field, value, fit in (("action", rule.action, ("delay", "reject")), ("fallback", rule.fallback, ("delay",))):
         if value not in fit:
             does = "waits" if operation in HELD_OPERATIONS else "waits or is refused"

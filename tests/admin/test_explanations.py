@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from limiter.limits import Limit, LimitChange, Rate
 from limiter.rules.rule_set import Match, Rule
 from limiter.topics import rocketmq_topic
@@ -124,3 +126,28 @@ async def test_wrong_parameters_are_named(tmp_path: Path) -> None:
             message = f"{client!r} is no address; give one without its port, e.g. 10.0.0.7"
             assert (answer.status, answer.json()["errors"]) == (422, [{"pointer": "?client", "message": message}])
         assert (await api.ask("GET", f"{ORDERS}?client=2001:db8::7")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("key", "asked", "message"),
+    [
+        ("amqp/%2F/orders/created", "group=billing", "group is RocketMQ's; AMQP publishers have none"),
+        (
+            "amqp/%2F/orders/created",
+            "operation=query",
+            "query is RocketMQ's; AMQP has produce, consume, requeue, declare, bind, delete, purge",
+        ),
+        (
+            "rocketmq/orders",
+            "operation=connect",
+            "connect is RabbitMQ's; RocketMQ has produce, consume, requeue, declare, delete, query, admin",
+        ),
+    ],
+)
+async def test_what_the_protocol_of_the_key_does_not_have_is_named(tmp_path: Path, key: str, asked: str, message: str) -> None:
+    """Regression: a group was no part of the answer, and another protocol's operation had limits that hold for no message."""
+    async with control(tmp_path, (rule("each", 3, 1, per="client", match=Match(operation=("produce", "query", "connect"))),)) as api:
+        answer = await api.ask("GET", f"/v1/limits/{key}?client=10.1.2.3&{asked}")
+        (fault,) = answer.json()["errors"]
+        assert (answer.status, fault["pointer"]) == (422, f"?{asked.partition('=')[0]}")
+        assert fault["message"].startswith(message)

@@ -221,7 +221,6 @@ def test_a_rule_that_changes_keeps_its_costs_and_a_bucket_finds_another() -> Non
         ("per", {"match": Match(operation=("produce", "consume"))}),
         ("per", {"match": Match(operation=("produce", "declare")), "per": "exchange"}),
         ("match.operation", {"match": Match(operation=("declare", "declare")), "per": "user"}),
-        ("match.operation", {"match": Match(operation=("produce", "open"), protocol="rocketmq"), "per": "user"}),
         ("action", {"match": Match(operation=("produce", "declare")), "per": "user", "action": "drop"}),
         (
             "algorithm",

@@ -58,6 +58,7 @@ FIVE = Limit(messages=Rate(5))
         (lambda: Rule("r", limit=FIVE, routing_key_words=0, match=Match(vhost="/")), "routing_key_words", "outside 1 to 128"),
         (lambda: Rule("r", limit=FIVE, per="topics"), "per", "did you mean topic?"),
         (lambda: Rule("r", limit=FIVE, per="exchange", match=Match(protocol="rocketmq")), "per", "RocketMQ has no exchange"),
+        (lambda: Match(protocol="rocketmq", operation=("produce", "open")), "match.operation", "open is RabbitMQ's; RocketMQ has produce"),
         (lambda: Rule("r", limit=Limit(messages=Rate(5), burst_ns=SECOND), algorithm="pacing"), "limit.burst", "leave it out, or use"),
         (lambda: Rule("r", limit=Limit(messages=Rate(5), messages_burst=2), algorithm="pacing"), "limit.burst", "has no burst"),
         (lambda: Rule("r", limit=FIVE, algorithm="pacing", candidate=LimitChange(burst_ns=SECOND)), "candidate.burst", "leave it out"),
