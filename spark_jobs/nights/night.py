@@ -28,7 +28,7 @@ from spark_jobs.log.counted import unmark_counted
 from spark_jobs.nights.files import APPLIED, BEGUN, PLAN, PREVIOUS, QUOTAS, REPORT, Nights, days_of_log, missed_days
 from spark_jobs.nights.gateways import ENFORCE, SHADOW, FleetPublication, ReadGateway, pools, refuse_one_name, shared, whole_snapshot
 from spark_jobs.nights.plan import QuotaPlan, held_text, plan
-from spark_jobs.nights.rails import Rails
+from spark_jobs.nights.rails import Rails, way_on
 
 if TYPE_CHECKING:
     from spark_jobs.backtest.candidate import JudgedDay
@@ -399,9 +399,12 @@ def backtest_fault(snapshot: Snapshot, most: float, days: Sequence[JudgedDay]) -
     live = [day.live for day in days if day.live is not None]
     if days and len(live) == len(days) and sum(day.refused for day in days) <= sum(live):
         return ""
+    way = way_on(
+        "at the report for the topics that were refused: --exclude leaves an incident out", "--max-would-refuse", refused / offered
+    )
     return (
         f"the quick backtest: the quotas in force refused {refused / offered:.2%} of the messages of the last seven nights, more than "
-        f"{most:.2%}, and yesterday's maximum {simple / offered:.2%}; tonight's are not known to refuse less"
+        f"{most:.2%}, and yesterday's maximum {simple / offered:.2%}; tonight's are not known to refuse less {way}"
     )
 
 
@@ -423,6 +426,7 @@ def candidate_fault(days: Sequence[JudgedDay], publish: Snapshot, options: Optio
         f"the quick backtest: tonight's quotas would have refused {best.share:.2%} of the messages of {best.date}, and more "
         f"on all other days like the one to come ({len(known)} of the last seven); more than {options.max_would_refuse:.2%}"
         + ("" if best.live is None else f", and those in force {best.live / best.offered:.2%}")
+        + f" {way_on('at the report for the quotas that fall most', '--max-would-refuse', best.share)}"
     )
 
 

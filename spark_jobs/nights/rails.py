@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import ceil, inf
+from math import ceil, floor, inf
 from typing import Any, Final, NamedTuple
 
 from limiter.quota_snapshot import Quota, Snapshot
@@ -24,6 +24,7 @@ from limiter.quota_snapshot import Quota, Snapshot
 FEW: Final = 20  # live quotas; below it one topic is a large share (guess)
 SLACK: Final = 1.01  # times the rail; rates have few digits, so 1 % over it does not count
 DIMENSIONS: Final = ("messages", "bytes")
+THE_LOG: Final = "whether the access log that it is computed from is whole"
 
 Pair = tuple[float, int] | None
 
@@ -65,28 +66,39 @@ def hold(live: Snapshot, new: Snapshot, rails: Rails) -> tuple[Snapshot, tuple[H
 
 
 def faults(live: Snapshot, new: Snapshot, rails: Rails, changed: int, removed: int) -> Iterator[str]:
-    """Why `new`, as computed, is not believable as a whole: sentences. `changed` of the live quotas would change, `removed` go."""
+    """Why `new`, as computed, is not believable as a whole: sentences with their way out. `changed` of the live quotas would change,
+    `removed` go.
+    """
     count = len(live.quotas)
     if not count:
         return
     if not new.quotas:
-        yield f"all {count} quotas would be removed"
+        way = "only `sluice quotas apply FILE --ignore-guard-rails --reason TEXT` publishes this"
+        yield f"all {count} quotas would be removed (look first {THE_LOG}; {way})"
         return
     if count < FEW:
         return
     if removed > rails.removed_share * count:
-        yield f"{removed} of {count} quotas would be removed, more than {rails.removed_share:.0%}"
+        way = way_on(THE_LOG, "--max-removed", removed / count)
+        yield f"{removed} of {count} quotas would be removed, more than {rails.removed_share:.0%} {way}"
     if changed > rails.changed_share * count:
-        yield f"{changed} of {count} quotas would change, more than {rails.changed_share:.0%}"
+        way = way_on(THE_LOG, "--max-changed", changed / count)
+        yield f"{changed} of {count} quotas would change, more than {rails.changed_share:.0%} {way}"
     for dimension in DIMENSIONS:
         found = sums(live, new, dimension)
         if found.new < (1 - rails.total_share) * found.expected:
             above = "" if found.usual == found.live else f", and to {found.usual:g} as a week ago"
             above += "" if found.expected == found.usual else f", and to {found.expected:g} by capacity and ceiling"
+            way = way_on(THE_LOG, "--max-total", 1 - found.new / found.expected)
             yield (
                 f"the sum of all {dimension} rates would fall from {found.live:g} to {found.new:g} per second{above}, "
-                f"by more than {rails.total_share:.0%}"
+                f"by more than {rails.total_share:.0%} {way}"
             )
+
+
+def way_on(look: str, option: str, share: float) -> str:
+    """What to look at first, and the option (a whole percentage above `share`) that lets it pass."""
+    return f"(look first {look}; {option} {min(100, floor(round(100 * share, 6)) + 1)} lets this pass)"
 
 
 class Sums(NamedTuple):

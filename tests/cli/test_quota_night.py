@@ -712,6 +712,12 @@ def test_a_capacity_far_below_what_is_live_is_reached_night_by_night(make: Any) 
     assert (code, set(night.live().values())) == (3, {50}), "without a capacity it is a log that was not there"
 
 
+def lets_pass(said: str) -> str:
+    """The option that the sentence on the backtest names, with its value."""
+    (found,) = re.findall(r"the quick backtest: .*look first at the report for the .*; (--max-would-refuse \d+) lets this pass", said)
+    return str(found)
+
+
 @pytest.mark.parametrize(("refused", "simple", "code"), [(900, 100, 3), (900, 500, 0), (400, 0, 0)])
 def test_quotas_that_did_badly_out_of_sample_are_not_published(make: Any, refused: int, simple: int, code: int) -> None:
     night = make()
@@ -722,6 +728,9 @@ def test_quotas_that_did_badly_out_of_sample_are_not_published(make: Any, refuse
     needs = night.kept("report.md").read_text().partition("## What needs me?")[2].partition("## What will")[0]
     assert ("Nothing was published, and the quotas before stay in force: the quick backtest" in needs) is (code == 3)
     assert ("If nothing is done:" in needs) is (code == 3)
+    if code == 3:
+        assert lets_pass(said) in needs
+        assert night.run(*lets_pass(said).split())[0] == 0
 
 
 @pytest.mark.parametrize(("live", "rate", "code"), [(20, 40, 0), (60, 60, 0), (60, 40, 3)])
@@ -769,6 +778,8 @@ def test_tonights_quotas_are_judged_on_the_last_days_before_they_are_published(
     assert ("the quick backtest: tonight's quotas" in said) is (code == 3)
     assert expected in night.kept("report.html").read_text().replace("&#x27;", "'").lower()
     assert len(json.loads(night.kept("plan.json").read_text())["judged"]) == len(days)
+    if code == 3:
+        assert night.run(*lets_pass(said).split())[0] == 0
 
 
 def test_a_state_that_cannot_be_read_is_said_and_publishes(make: Any) -> None:

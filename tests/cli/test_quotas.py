@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -86,6 +87,20 @@ def test_plan_exits_with_3_over_a_guard_rail_and_apply_publishes_nothing(sluice:
     assert admin.writes() == []
     assert sluice("quotas", "apply", file, "--yes", "--ignore-guard-rails", "--reason", "away with them").code == 0
     assert admin.quotas["quotas"] == []
+
+
+@pytest.mark.parametrize("left", [0, 9, 14, 42, 71, 99])
+def test_a_guard_rail_names_the_option_that_lets_it_pass(sluice: Any, admin: Any, write: Any, left: int) -> None:
+    """Regression: it said what was wrong, and neither what to look at nor how to go on where nothing is."""
+    admin.quotas = snapshot(*(quota(f"t{number:03}") for number in range(100)))
+    file = write(*(quota(f"t{number:03}", 90) for number in range(left)), quota("new", 1))
+    strict = ("--max-changed", "1", "--max-removed", "0", "--max-total", "1")
+    ran = sluice("quotas", "plan", file, *strict)
+    assert (ran.code, ran.err.count("guard rail: "), ran.err.count("look first whether the access log")) == (3, 3, 3)
+    ways = re.findall(r"(--max-\w+) (\d+) lets this pass", ran.err)
+    assert {option for option, _ in ways} == {"--max-changed", "--max-removed", "--max-total"}
+    ran = sluice("quotas", "plan", file, *(word for way in ways for word in way))
+    assert (ran.code, "guard rail" in ran.err) == (2, False), ran.err
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from limiter.quota_snapshot import Quota, Snapshot, dump
-from spark_jobs.nights.plan import plan
+from spark_jobs.nights.plan import QuotaPlan, plan
 from spark_jobs.nights.rails import FEW, Rails
 
 RAILS = Rails(changed_share=0.5, removed_share=0.5, total_share=0.3, ratio=2)
@@ -22,6 +22,12 @@ def snapshot(**rates: float) -> Snapshot:
 
 def many(count: int, rate: float = 100) -> dict[str, float]:
     return {f"t{number}": rate for number in range(count)}
+
+
+def without_ways(found: QuotaPlan) -> list[str]:
+    """Why it is not published, without the ways out (`tests/cli/test_quotas.py` follows those)."""
+    assert all("(look first" in sentence for sentence in found.tripped)
+    return [sentence.partition(" (look first")[0] for sentence in found.tripped]
 
 
 def test_an_ordinary_second_night_publishes() -> None:
@@ -114,7 +120,10 @@ def test_a_week_end_is_not_a_log_that_was_not_there() -> None:
     found = plan(live, weekly(many(FEW, 10), 10), Rails())
     assert (found.tripped, found.held, found.lowered) == ((), (), ())
     (messages, size) = plan(live, weekly(many(FEW, 4), 10), Rails()).tripped
-    assert messages == "the sum of all messages rates would fall from 2000 to 80 per second, and to 200 as a week ago, by more than 50%"
+    assert messages == (
+        "the sum of all messages rates would fall from 2000 to 80 per second, and to 200 as a week ago, by more than 50% "
+        "(look first whether the access log that it is computed from is whole; --max-total 61 lets this pass)"
+    )
     assert size.startswith("the sum of all bytes rates")
 
 
@@ -154,24 +163,25 @@ def test_without_rails_all_is_published_as_computed() -> None:
 def test_not_too_many_change_where_a_rail_says_so(changed: int, trips: bool) -> None:
     new = {**many(FEW), **many(changed, 101)}
     found = plan(snapshot(**many(FEW)), snapshot(**new), RAILS)
-    assert found.tripped == (("11 of 20 quotas would change, more than 50%",) if trips else ())
+    assert without_ways(found) == (["11 of 20 quotas would change, more than 50%"] if trips else [])
 
 
 @pytest.mark.parametrize(("left", "trips"), [(10, False), (9, True)])
 def test_most_quotas_do_not_vanish(left: int, trips: bool) -> None:
     found = plan(snapshot(**many(FEW)), snapshot(**many(left)), Rails())
-    said = (
+    said = [
         "11 of 20 quotas would be removed, more than 50%",
         "the sum of all messages rates would fall from 2000 to 900 per second, by more than 50%",
-    )
-    assert found.tripped == (said if trips else ())
+    ]
+    assert without_ways(found) == (said if trips else [])
 
 
 @pytest.mark.parametrize(("rate", "trips"), [(70, False), (69, True), (150, False), (1000, False)])
 def test_the_sum_does_not_collapse(rate: float, trips: bool) -> None:
     """It may grow: each topic has its own rail. What collapses is judged before it is held."""
     found = plan(snapshot(**many(FEW)), snapshot(**many(FEW, rate)), Rails(total_share=0.3))
-    assert found.tripped == (("the sum of all messages rates would fall from 2000 to 1380 per second, by more than 30%",) if trips else ())
+    said = ["the sum of all messages rates would fall from 2000 to 1380 per second, by more than 30%"]
+    assert without_ways(found) == (said if trips else [])
 
 
 def test_shares_say_little_of_few_topics() -> None:
@@ -179,7 +189,7 @@ def test_shares_say_little_of_few_topics() -> None:
 
 
 def test_a_snapshot_without_quotas_never_empties_the_gateway_unseen() -> None:
-    assert plan(snapshot(a=1), snapshot(), RAILS).tripped == ("all 1 quotas would be removed",)
+    assert without_ways(plan(snapshot(a=1), snapshot(), RAILS)) == ["all 1 quotas would be removed"]
 
 
 def asked(rates: dict[str, float], pins: dict[str, float] | None = None, **parameters: Any) -> Snapshot:
