@@ -105,14 +105,18 @@ class Gateway:
             raise RuntimeError(f"GET {path}: {answer.status} {body[:500]!r}")
         return json.loads(body)
 
-    def sluice(self, *words: str, show: bool = True, expect: tuple[int, ...] = (0,)) -> str:
-        """Run a `sluice` command as a user would, and show it."""
-        if show:
-            say(f"\n  $ sluice {shlex.join(words)}")
+    def sluice(self, *words: str, show: bool = True, expect: tuple[int, ...] = (0,), before_shown: Callable[[], None] | None = None) -> str:
+        """Run a `sluice` command as a user would, and show it. `before_shown` is called when it has ended; it is shown after that."""
+        asked = f"\n  $ sluice {shlex.join(words)}"
+        if show and before_shown is None:
+            say(asked)
         command = [*self.command, "--timeout", f"{STANDSTILL_S}s", *words]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=self.environment)
         if done.returncode not in expect:
             raise RuntimeError(f"sluice {' '.join(words)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        if before_shown is not None:
+            before_shown()
+            say(asked)
         if show:
             say("\n".join("    " + line for line in (done.stdout + done.stderr).splitlines()))
         return done.stdout
