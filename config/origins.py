@@ -7,15 +7,17 @@ places as bytes. It looks like a dictionary all the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from config.problems import SourceLocation
 
+PATH_END: Final = re.compile(r"[.\[]|$")
 PLACE_BYTES: Final = 8  # line and column, 4 each: a file has 4 MiB at most
 
 
-class SettingOrigins(MutableMapping[str, SourceLocation]):
+class SettingOrigins(Mapping[str, SourceLocation]):
     """Path of a setting -> where it was written. What was not written is not here."""
 
     def __init__(self) -> None:
@@ -23,12 +25,33 @@ class SettingOrigins(MutableMapping[str, SourceLocation]):
         self._folded: dict[str, tuple[str, tuple[str, ...], bytes]] = {}  # path of an item -> file, the rest of each path, places
         self._shapes: dict[tuple[str, ...], tuple[str, ...]] = {}
 
-    def copy(self) -> SettingOrigins:
+    def merged(self, new: SettingOrigins, moved: Mapping[str, str]) -> SettingOrigins:
+        """These, but all at and within each path in `moved` comes from `new`, where that path may be another. No two lie in one another."""
         made = SettingOrigins()
-        made._plain = dict(self._plain)
-        made._folded = dict(self._folded)
-        made._shapes = self._shapes
+        self._put_into(made, dict.fromkeys(moved), others=True)
+        new._put_into(made, {there: here for here, there in moved.items()}, others=False)
         return made
+
+    def _put_into(self, made: SettingOrigins, moved: Mapping[str, str | None], *, others: bool) -> None:
+        """Put what is within a path in `moved` under the path that it has there (None: nowhere), and `others` as they are."""
+
+        def path_in(path: str) -> str | None:
+            top = next((outer for outer in containing(path) if outer in moved), None)
+            if top is None:
+                return path if others else None
+            to = moved[top]
+            return None if to is None else to + path[len(top) :]
+
+        in_part = {outer for top in moved for outer in containing(top) if outer != top}
+        opened: dict[str, SourceLocation] = {}
+        for item, folded in self._folded.items():
+            if item in in_part:
+                opened |= {inner: self[inner] for inner in (item + rest for rest in folded[1])}
+            elif (to := path_in(item)) is not None:
+                made._folded[to] = folded
+        for path, location in (opened | self._plain).items():
+            if (to := path_in(path)) is not None:
+                made._plain[to] = location
 
     @property
     def mark(self) -> int:
@@ -74,15 +97,6 @@ class SettingOrigins(MutableMapping[str, SourceLocation]):
     def __setitem__(self, path: str, location: SourceLocation) -> None:
         self._plain[path] = location
 
-    def __delitem__(self, path: str) -> None:
-        within = self._within(path)
-        if within is not None:  # the rest of the item stays
-            item = within[0]
-            opened = {item + rest: self[item + rest] for rest in self._folded[item][1]}
-            del self._folded[item]
-            self._plain = opened | self._plain
-        del self._plain[path]
-
     def __iter__(self) -> Iterator[str]:
         yield from self._plain
         for item, (_, shape, _) in self._folded.items():
@@ -93,3 +107,8 @@ class SettingOrigins(MutableMapping[str, SourceLocation]):
 
     def __repr__(self) -> str:
         return f"<SettingOrigins of {len(self)} settings>"
+
+
+def containing(path: str) -> list[str]:
+    """A path and those that it lies within, the outermost first."""
+    return [path[: each.start()] for each in PATH_END.finditer(path)]

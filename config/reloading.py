@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from config.origins import SettingOrigins
 from config.sections import OrElse, Section
 from config.settings import ROOT, Settings
 
@@ -102,16 +101,17 @@ NEEDS_RESTART: Final[Mapping[str, str]] = {  # path -> why
 
 def merge(old: Settings, new: Settings) -> Settings:
     """The settings `old` with what a reload takes from `new`, and where that is written."""
-    origins = old.origins.copy()
-    found = _merge(ROOT, old, new, "", ("", ""), origins, new.origins)
+    moved: dict[str, str] = {}
+    found = _merge(ROOT, old, new, "", ("", ""), moved)
     assert isinstance(found, Settings)
-    return replace(found, origins=origins, sources=new.sources)
+    return replace(found, origins=old.origins.merged(new.origins, moved), sources=new.sources)
 
 
-def _merge(
-    section: Section[Any], old: Any, new: Any, path: str, at: tuple[str, str], origins: SettingOrigins, new_origins: SettingOrigins,
-) -> Any:  # fmt: skip
-    """A section's value. `path` is as in RELOADED; `at` is where the section stands in the old and in the new settings."""
+def _merge(section: Section[Any], old: Any, new: Any, path: str, at: tuple[str, str], moved: dict[str, str]) -> Any:
+    """A section's value. `path` is as in RELOADED; `at` is where the section stands in the old and in the new settings.
+
+    What is taken goes to `moved`: its path in the old settings, and in the new ones.
+    """
     taken: dict[str, Any] = {}
     for key, (field, known) in section.settings.items():
         inner, here, there = (f"{base}.{key}" if base else key for base in (path, *at))
@@ -119,13 +119,13 @@ def _merge(
         if inner in RELOADED:
             if _may(inner, before, after):
                 taken[field] = after
-                _move(origins, new_origins, here, there)
+                moved[here] = there
         elif inner == "listeners":
-            taken[field] = _listeners(before, after, origins, new_origins)
+            taken[field] = _listeners(before, after, moved)
         elif before is not None and after is not None and any(each.startswith(f"{inner}.") for each in RELOADED):
             kind = known.kind.section if isinstance(known.kind, OrElse) else known.kind
             assert isinstance(kind, Section)
-            taken[field] = _merge(kind, before, after, inner, (here, there), origins, new_origins)
+            taken[field] = _merge(kind, before, after, inner, (here, there), moved)
     return replace(old, **taken)
 
 
@@ -138,12 +138,7 @@ def _may(path: str, before: Any, after: Any) -> bool:
     return True
 
 
-def _listeners(
-    before: tuple[Any, ...],
-    after: tuple[Any, ...],
-    origins: SettingOrigins,
-    new_origins: SettingOrigins,
-) -> tuple[Any, ...]:
+def _listeners(before: tuple[Any, ...], after: tuple[Any, ...], moved: dict[str, str]) -> tuple[Any, ...]:
     """Those there are, each with what a reload takes of the one with its name."""
     from config.known_settings import ListenerSettings
 
@@ -152,17 +147,6 @@ def _listeners(
     return tuple(
         entry
         if (position := positions.get(entry.name)) is None or entry.protocol != after[position].protocol
-        else _merge(section, entry, after[position], "listeners", (f"listeners[{number}]", f"listeners[{position}]"), origins, new_origins)
+        else _merge(section, entry, after[position], "listeners", (f"listeners[{number}]", f"listeners[{position}]"), moved)
         for number, entry in enumerate(before)
     )
-
-
-def _move(origins: SettingOrigins, new_origins: SettingOrigins, here: str, there: str) -> None:
-    """Let all at and below `here` come from where `there` comes from now."""
-    for path in [path for path in origins if _below(path, here)]:
-        del origins[path]
-    origins.update({here + path[len(there) :]: location for path, location in new_origins.items() if _below(path, there)})
-
-
-def _below(path: str, top: str) -> bool:
-    return path.startswith(top) and path[len(top) : len(top) + 1] in {"", ".", "["}

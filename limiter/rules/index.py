@@ -108,11 +108,15 @@ class RuleIndex:
 
     def candidates(self, subject: Subject) -> list[int]:
         """The rules that can match `subject`, in file order."""
+        return self.candidates_of({field: subject.field(field) for field in self._fields})
+
+    def candidates_of(self, names: dict[str, str | None]) -> list[int]:
+        """The rules that can match where a field has the name that `names` gives it, in file order."""
         if not self._fields:
             return self._always
         found = list(self._always)
         for field, index in self._fields.items():
-            name = subject.field(field)
+            name = names.get(field)
             if name is not None:
                 index.find(name, found)
         found.sort()

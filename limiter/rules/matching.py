@@ -124,6 +124,15 @@ class Matcher:
             found += anchors_of(field, pattern)
         return found
 
+    def texts(self) -> dict[str, str | None]:
+        """Each field's pattern as it is written; of a network its first address. They have all anchors of a match that covers this one."""
+        found: dict[str, str | None] = {}
+        if self._client is not None:
+            found["client"] = self._client.host()
+        for field, pattern in zip(self._fields, self._patterns, strict=True):
+            found[field] = pattern.text
+        return found
+
     def matches(self, subject: Subject) -> bool:
         """Whether the rule is for `subject`. A field unknown of it (None) meets only rules that do not name it, the listener excepted."""
         if self._protocol is not None and self._protocol != subject.name.protocol:

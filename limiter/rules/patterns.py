@@ -34,13 +34,15 @@ class Pattern:
     def __init__(self, text: str, kind: int) -> None:
         self.text = text
         self.kind = kind
-        self._expression: re.Pattern[str] = re.compile(translate(text) if kind == GLOB else "")
+        self._expression: re.Pattern[str] | None = None  # of a glob, from its first comparison on: to compile it takes 0.1 ms
         self._words = split_words(text) if kind == WORDS else NO_WORDS
 
     def matches(self, name: str) -> bool:
         if self.kind == EXACT:
             return name == self.text
         if self.kind == GLOB:
+            if self._expression is None:
+                self._expression = re.compile(translate(self.text))
             return self._expression.match(name) is not None
         return words_match(self._words, split_words(name))
 

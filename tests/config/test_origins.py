@@ -16,28 +16,43 @@ RESTS = st.sampled_from(["", ".name", ".match", ".match.client", ".match.client[
 WRITTEN = st.builds(SourceLocation, st.sampled_from(["a.yaml", "b.yaml"]), st.integers(1, 4 << 20), st.integers(1, 4 << 20))
 PLACES = WRITTEN | st.sampled_from([SourceLocation("flag --x"), SourceLocation("environment X")])
 # of a list: an item with its settings, read, or put one by one or taken out
-READINGS = st.tuples(ITEMS, st.dictionaries(RESTS, PLACES, min_size=1), st.sampled_from(["read", "put", "delete", "copy"]))
+Steps = list[tuple[str, dict[str, SourceLocation], bool]]
+STEPS = st.lists(st.tuples(ITEMS, st.dictionaries(RESTS, PLACES, min_size=1), st.booleans()), max_size=12)
+MOVED = st.sampled_from(
+    [
+        {},
+        {"rules": "rules"},
+        {"rules[1]": "rules[2]", "listeners": "rules[0]"},
+        {"listeners[0].name": "listeners[2].name", "rules[0].match": "rules[1].match"},
+    ]
+)
 
 
-@given(st.lists(READINGS, max_size=12))
-@settings(deadline=None)
-def test_they_do_what_a_dictionary_does(steps: list[tuple[str, dict[str, SourceLocation], str]]) -> None:
+def made(steps: Steps) -> tuple[SettingOrigins, dict[str, SourceLocation]]:
     origins = SettingOrigins()
     known: dict[str, SourceLocation] = {}
-    copies: list[tuple[SettingOrigins, dict[str, SourceLocation]]] = []
-    for item, rests, what in steps:
+    for item, rests, read in steps:
         mark = origins.mark
         for rest, place in rests.items():
-            path = item + rest
-            if what == "delete":
-                assert origins.pop(path, None) == known.pop(path, None)
-            else:
-                origins[path] = known[path] = place
-        if what == "read":
+            origins[item + rest] = known[item + rest] = place
+        if read:
             origins.fold(item, mark)
-        elif what == "copy":
-            copies.append((origins.copy(), dict(known)))
-    for found, wanted in [(origins, known), *copies]:
+    return origins, known
+
+
+def lies_in(path: str, outer: str) -> bool:
+    return path.startswith(outer) and path[len(outer) : len(outer) + 1] in {"", ".", "["}
+
+
+@given(STEPS, STEPS, MOVED)
+@settings(deadline=None)
+def test_they_do_what_a_dictionary_does(old: Steps, new: Steps, moved: dict[str, str]) -> None:
+    origins, known = made(old)
+    others, known_there = made(new)
+    merged = {path: place for path, place in known.items() if not any(lies_in(path, here) for here in moved)}
+    for here, there in moved.items():
+        merged |= {here + path[len(there) :]: place for path, place in known_there.items() if lies_in(path, there)}
+    for found, wanted in [(origins.merged(others, moved), merged), (origins, known), (others, known_there)]:
         assert dict(found) == wanted
         assert len(found) == len(wanted)
         assert all(found.get(path) == place for path, place in wanted.items())

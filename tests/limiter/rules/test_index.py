@@ -12,6 +12,7 @@ from limiter.rules.match import Match
 from limiter.rules.matching import Matcher
 from limiter.rules.patterns import Pattern, name_pattern, routing_key_pattern
 from limiter.rules.sender import Sender
+from limiter.rules.shadowed import covers
 from limiter.rules.subject import Subject
 from limiter.topics import TopicName, amqp_topic, rocketmq_topic
 
@@ -120,3 +121,15 @@ def test_a_pattern_with_nothing_literal_is_always_compared() -> None:
     index = RuleIndex([0, 1, 2, 3], matchers)
     assert index.candidates(subject(rocketmq_topic(b"bcd"))) == [0, 2, 3]
     assert repr(index) == "<RuleIndex {'topic': <FieldIndex 2 by prefix>} and 2 asked always>"
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    wide=st.lists(amqp_matches | rocketmq_matches, max_size=8),
+    narrow=amqp_matches | rocketmq_matches,
+    per=st.sampled_from(["topic", "client", "user", "rule"]),
+)
+def test_every_rule_that_covers_another_is_found_by_the_texts_of_that(wide: list[Match], narrow: Match, per: str) -> None:
+    matchers = [Matcher(match, per) for match in wide]
+    found = RuleIndex([*range(len(wide))], matchers).candidates_of(Matcher(narrow, per).texts())
+    assert {at for at, match in enumerate(wide) if covers(match, narrow, per)} <= set(found)
