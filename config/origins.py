@@ -68,8 +68,8 @@ class SettingOrigins(Mapping[str, SourceLocation]):
         if not found or item in self._folded or any(at.file != file or not at.line or not path.startswith(item) for path, at in found):
             self._plain.update(found)
             return
-        shape = tuple(path[len(item) :] for path, _ in found)
-        places = b"".join(at.line.to_bytes(4, "big") + at.column.to_bytes(4, "big") for _, at in found)
+        shape = tuple([path[len(item) :] for path, _ in found])
+        places = b"".join([(at.line << 32 | at.column).to_bytes(PLACE_BYTES, "big") for _, at in found])
         self._folded[item] = (file, self._shapes.setdefault(shape, shape), places)
 
     def _within(self, path: str) -> tuple[str, int] | None:

@@ -79,21 +79,24 @@ class Section(Kind[T]):
         self.placeholder = cls()
         # The values of keys that are not there, where they need no reading: nine in ten of a rule's.
         self._defaults = {field: known.default for field, known in self.settings.values() if is_plain(known)}
-        self._others = {key for key, (field, _) in self.settings.items() if field not in self._defaults}
+        self._to_read: dict[tuple[str, ...], list[tuple[str, str, Setting[Any]]]] = {}  # by the keys that are there: many have the same
 
     def read(self, node: Node, path: str, reading: Reading) -> T:
         if isinstance(node, Scalar) and node.null:
             node = Mapping(node.location)  # a section whose keys are all commented out
         if not isinstance(node, Mapping):
             raise Invalid(f"expected a mapping, got {kind_of(node)}", f"its keys are {', '.join(self.settings)}")
-        self._check_keys(node, path, reading)
+        keys = tuple(node.entries)
+        to_read = self._to_read.get(keys)
+        if to_read is None:
+            self._check_keys(node, path, reading)
+            to_read = [(key, field, known) for key, (field, known) in self.settings.items() if key in keys or field not in self._defaults]
+            if len(self._to_read) < MAX_KNOWN and self.settings.keys() >= {*keys}:
+                self._to_read[keys] = to_read
         values: dict[str, object] = dict(self._defaults)
-        for key, (field, known) in self.settings.items():
-            if key not in node.entries and key not in self._others:
-                continue
-            inner = f"{path}.{key}" if path else key
-            values[field] = self._value(node, key, inner, known, reading)
-        value = self.cls(**values)
+        for key, field, known in to_read:
+            values[field] = self._value(node, key, f"{path}.{key}" if path else key, known, reading)
+        value = self.cls(**values) if keys or len(values) > len(self._defaults) else self.placeholder
         reading.sections.append((path, value))
         return value
 
@@ -167,6 +170,7 @@ class Section(Kind[T]):
         return found
 
 
+MAX_KNOWN: Final = 1024  # sets of keys in a section, the first; a guess
 MAX_PLACES: Final = 3  # of one key; of more, as of `name`, none is more likely than another
 
 

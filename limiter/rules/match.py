@@ -62,25 +62,27 @@ class Match:
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        for name in self.given():
+        given = self.given()
+        for name in given:
             check_key(name, getattr(self, name))
-        self._check_one_protocol()
+        self._check_one_protocol([name for name in given if name in FIELDS_OF_PROTOCOLS])
         if self.holds() and self.queue is not None and self.exchange not in {None, "", "amq.default"}:
             raise RuleError("match.exchange", "a delivery is known by its queue, wherever it was published; leave exchange out")
         if self.queue is not None and (self.routing_key is not None or self.exchange not in {None, "", "amq.default"}):
             raise RuleError("match.queue", "a queue is a routing key on the default exchange; name the queue, or exchange and routing_key")
 
-    def _check_one_protocol(self) -> None:
-        """Raise RuleError where no protocol, or not the one that is named, has all the fields and operations that are given."""
-        self._check_fields()
+    def _check_one_protocol(self, fields: list[str]) -> None:
+        """Raise RuleError where no protocol, or not the one that is named, has all of `fields`, which are given, and the operations."""
+        self._check_fields(fields)
+        if self.operation is None:
+            return  # what is published, which each protocol has
         spoken = self.spoken()
         for each in self.operations():
             if spoken not in {None, *OPERATION_RECORDS[each].protocols}:
                 own = ", ".join(name for name, record in OPERATION_RECORDS.items() if spoken in record.protocols)
                 raise RuleError("match.operation", f"{each} is {owner_of(each)}'s; {PROTOCOL_NAMES[str(spoken)].title} has {own}")
 
-    def _check_fields(self) -> None:
-        fields = self._fields_of_protocols()
+    def _check_fields(self, fields: list[str]) -> None:
         if self.protocol is not None:
             meant = PROTOCOL_NAMES[self.protocol]
         elif fields and not protocols_having(fields):
@@ -91,10 +93,6 @@ class Match:
             if name not in meant.match_fields:
                 owner = protocols_having([name])[0]
                 raise RuleError(f"match.{name}", f"{name} is {owner.title}'s; {meant.instead_of_field(name)}")
-
-    def _fields_of_protocols(self) -> list[str]:
-        """The names of the fields that are given and that not every protocol has."""
-        return [name for name in self.given() if any(name in names.match_fields for names in PROTOCOL_NAMES.values())]
 
     def given(self) -> list[str]:
         """The names of the fields that are given."""
@@ -118,7 +116,7 @@ class Match:
 
     def holds(self) -> bool:
         """Whether it is for anything that waits over its limit, whatever the action."""
-        return any(each in HELD_OPERATIONS for each in self.operations())
+        return not HELD_OPERATIONS.isdisjoint(self.operations())
 
     def text_of(self, name: str) -> str:
         """What a field that is given says, in words; of several listeners or operations all of them."""
@@ -129,12 +127,13 @@ class Match:
         """The protocol this match is for, named or implied; None: any."""
         if self.protocol is not None:
             return self.protocol
-        fields = self._fields_of_protocols()
+        fields = [name for name in self.given() if name in FIELDS_OF_PROTOCOLS]
         having = protocols_having(fields) if fields else []
         return having[0].name if len(having) == 1 else None
 
 
 MATCH_KEYS: Final[dict[str, MatchKey]] = rows_of(Match)
+FIELDS_OF_PROTOCOLS: Final = frozenset(field for names in PROTOCOL_NAMES.values() for field in names.match_fields)  # not of every one
 SENDER_KEYS: Final = {name: key for name, key in MATCH_KEYS.items() if key.sender}  # that say whose messages
 OF_SENDERS: Final = dict.fromkeys(SENDER_KEYS, None)  # what a match is without, that says not whose
 

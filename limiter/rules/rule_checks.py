@@ -36,9 +36,10 @@ def check_rule(rule: Rule, rows: dict[str, RuleSetting]) -> None:
     if not rule.name:
         raise RuleError("name", "a rule needs a name; metrics, refusals and live changes call it by that")
     check_choices(rule, rows)
-    check_action(rule.action, rule.match.spoken())
-    check_times(rule.open_for_ns, rule.max_delay_ns, rule.match.spoken())
-    spoken = PROTOCOL_NAMES.get(rule.match.spoken() or "")
+    protocol = rule.match.spoken()
+    check_action(rule.action, protocol)
+    check_times(rule.open_for_ns, rule.max_delay_ns, protocol)
+    spoken = PROTOCOL_NAMES.get(protocol or "")
     if spoken is not None and rule.per not in COMMON_LEVELS and rule.per not in spoken.levels:
         raise RuleError("per", f"{spoken.title} has no {rule.per}; say per: {spoken.per_instead.get(rule.per, 'topic')}")
     operations = rule.match.operations()
@@ -54,7 +55,7 @@ def check_rule(rule: Rule, rows: dict[str, RuleSetting]) -> None:
     check_backoff(rule)
     if rule.routing_key_words is not None:
         check_words(rule.routing_key_words, rule.per, spoken)
-    check_reply(rule.reply, rule.match.spoken())
+    check_reply(rule.reply, protocol)
     nothing = rule.limit.limits_nothing() and rule.algorithm not in COUNTING  # `in_flight_setting_error` checks those
     if nothing and rule.mode != "off" and not rule.needs_no_limit():
         raise RuleError("limit", "limits neither messages nor bytes; give one of them, or mode: off to exempt the messages it matches")
@@ -64,7 +65,7 @@ def check_rule(rule: Rule, rows: dict[str, RuleSetting]) -> None:
     if unfit is None and (rule.mode != "off" or rule.limit.concurrent is not None):
         unfit = in_flight_setting_error(rule.algorithm, rule.limit, published=rule.match.is_published())
     if unfit is None:
-        unfit = lag_setting_error(rule.algorithm, rule.limit, rule.per, rule.match.spoken(), published=rule.match.is_published())
+        unfit = lag_setting_error(rule.algorithm, rule.limit, rule.per, protocol, published=rule.match.is_published())
     if unfit is not None:
         raise RuleError(unfit[0], unfit[1])
     check_sharing(rule)
@@ -86,8 +87,7 @@ def check_rule(rule: Rule, rows: dict[str, RuleSetting]) -> None:
 def check_choices(given: object, rows: dict[str, RuleSetting]) -> None:
     """Raise RuleError for a word that its setting does not have."""
     for name, row in rows.items():
-        value = getattr(given, name)
-        if row.choices and value is not None:
+        if row.choices and (value := getattr(given, name)) is not None:
             check_choice(row.key, value, row.choices)
 
 
