@@ -255,7 +255,7 @@ def remarks_on_log(day: Day, days: Sequence[Manifest]) -> list[str]:
     newest = days[-1]
     first = day.before(completeness.LOOK_BACK_DAYS).date
     before = days[-2] if len(days) > 1 and days[-2].date >= first else None
-    found = completeness.ended(newest.gateways, before)
+    found = completeness.describe_ended(newest.gateways, before)
     if newest.stray:
         found.append(f"{pluralise(newest.stray, 'line')} in the files of {newest.date} were of another day, and were left out")
     return found

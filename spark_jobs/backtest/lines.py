@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark import StorageLevel
 
 from spark_jobs.log import completeness
-from spark_jobs.log.files import files_of
+from spark_jobs.log.files import list_log_files
 from spark_jobs.log.read import read_rows
-from spark_jobs.log.sequence import count, once
+from spark_jobs.log.sequence import count, drop_duplicates
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,12 +32,12 @@ class DayLines(NamedTuple):
 @contextmanager
 def lines_of(spark: SparkSession, log: Location, storage: Storage, day: Day) -> Iterator[DayLines]:
     """The lines of `day`, on the workers' disks while the block lasts. Raises InsufficientInputError where the log has no files for it."""
-    files = files_of(log, day.partitions, storage)
+    files = list_log_files(log, day.partitions, storage)
     rows = read_rows(spark, files, day, senders=True).persist(StorageLevel.DISK_ONLY)
     try:
         counts = count(rows, day)
-        observed = completeness.observed(counts.gateways, day)
+        observed = completeness.flag_observed_seconds(counts.gateways, day)
         corrupt = sum(file.corrupt for file in counts.files.values()) + sum(file.corrupt for file in files)
-        yield DayLines(once(rows.where("fault is null"), counts.repeated), int(observed.sum()), corrupt)
+        yield DayLines(drop_duplicates(rows.where("fault is null"), counts.repeated), int(observed.sum()), corrupt)
     finally:
         rows.unpersist()

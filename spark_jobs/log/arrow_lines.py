@@ -1,9 +1,10 @@
 """Lines of local files as fields: read, unpacked and parsed on Python's workers by Arrow's parser of JSON.
 
-The naive way is Spark's `from_json` for each line. It takes 5.4 µs a line once Java has compiled what is hot, and a small day ends
+The naive way is Spark's `from_json` for each line. It takes 5.4 µs a line once Java has compiled the hot code, and a small day ends
 before that; Arrow takes 2.4 from the first line on. But Arrow's parser knows no bad line: it gives up at one, and it takes two objects in
 one line, or one object in two lines, for good. So a file is parsed in blocks, and a block with anything odd in it is handed on as text, for
-Spark to judge its lines one by one (`parse.checked_lines`). What is odd is decided here, on the safe side; what is corrupt only there.
+Spark to judge its lines one by one (`parse.check_lines`). This module decides which blocks are odd, on the safe side; Spark alone decides
+which lines are corrupt.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
-from spark_jobs.log.unpack import BLOCK_BYTES, blocks
+from spark_jobs.log.unpack import BLOCK_BYTES, unpack_blocks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
     from spark_jobs.log.files import StoredLogFile
 
-PIECE_BYTES: Final = 128 * 2**20  # of a file, or of several small ones, for one task: as Spark's own maxPartitionBytes
-OPENING_BYTES: Final = 2**20  # that opening a file costs as much time as (a guess)
+PIECE_BYTES: Final = 128 * 2**20  # bytes of a file, or of several small ones, for one task: as Spark's own maxPartitionBytes
+OPENING_BYTES: Final = 2**20  # bytes that take as long to read as a file takes to open (a guess)
 ARROW_TYPES: Final = {"string": pa.string(), "bigint": pa.int64(), "boolean": pa.bool_()}
 
 
@@ -36,16 +37,16 @@ class Piece(NamedTuple):
     end: int
 
 
-def arrow_lines(spark: SparkSession, files: Iterable[StoredLogFile], codecs: dict[str, str], schema: StructType) -> DataFrame:
+def read_arrow_lines(spark: SparkSession, files: Iterable[StoredLogFile], codecs: dict[str, str], schema: StructType) -> DataFrame:
     """The lines of local `files` as (file, line, *fields of `schema`): `line` is null where the fields are known; else the fields are, and
     the line is for Spark to parse. Blank lines are left out where their block was parsed. All workers must see the files."""
-    tasks = dealt(pieces_of(files, codecs), spark.sparkContext.defaultParallelism)
+    tasks = deal_pieces(cut_into_pieces(files, codecs), spark.sparkContext.defaultParallelism)
     fields = [(field.name, ARROW_TYPES[field.dataType.simpleString()]) for field in schema.fields]
     columns = ", ".join(["file string", "line string", *(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)])
     return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(Parse(tasks, pa.schema(fields)), columns)
 
 
-def pieces_of(files: Iterable[StoredLogFile], codecs: dict[str, str]) -> list[Piece]:
+def cut_into_pieces(files: Iterable[StoredLogFile], codecs: dict[str, str]) -> list[Piece]:
     found = []
     for file in files:
         path, codec = file.location.path, codecs.get(file.form)
@@ -55,8 +56,8 @@ def pieces_of(files: Iterable[StoredLogFile], codecs: dict[str, str]) -> list[Pi
     return found
 
 
-def dealt(pieces: Sequence[Piece], cores: int) -> list[list[Piece]]:
-    """The pieces of each task: about as many bytes in each, and no task without any but where there are no pieces at all."""
+def deal_pieces(pieces: Sequence[Piece], cores: int) -> list[list[Piece]]:
+    """The pieces of each task: about as many bytes in each. No task is without a piece, unless there are no pieces at all."""
     whole = sum(each.end - each.start + OPENING_BYTES for each in pieces)
     tasks: list[list[Piece]] = [[] for _ in range(max(min(max(cores, -(-whole // PIECE_BYTES)), len(pieces)), 1))]
     loads = [0] * len(tasks)
@@ -78,18 +79,18 @@ class Parse:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for together in gathered((piece.url, block) for piece in self.tasks[number] for block in whole_lines(piece)):
-                    yield from self.parsed(together)
+                for together in gather_blocks((piece.url, block) for piece in self.tasks[number] for block in read_whole_lines(piece)):
+                    yield from self.parse_blocks(together)
 
-    def parsed(self, together: Sequence[tuple[str, bytes]]) -> Iterator[pa.RecordBatch]:
-        """(URL, whole lines) → rows: with fields where nothing about them is odd, and else each as its text."""
-        table = fields_of(b"".join(block for _, block in together), self.fields)
-        if table is None and len(together) > 1:  # that of a few files alone
+    def parse_blocks(self, together: Sequence[tuple[str, bytes]]) -> Iterator[pa.RecordBatch]:
+        """(URL, whole lines) → rows: with fields where no line is odd, else each line as its text."""
+        table = parse_fields(b"".join(block for _, block in together), self.fields)
+        if table is None and len(together) > 1:  # one file of them is odd
             for each in together:
-                yield from self.parsed([each])
+                yield from self.parse_blocks([each])
             return
         if table is not None:
-            counts = [lines_in(block) for _, block in together]
+            counts = [count_lines(block) for _, block in together]
             urls = pa.chunked_array([pa.repeat(pa.scalar(url), count) for (url, _), count in zip(together, counts, strict=True)])
             given = {"file": urls, "line": pa.nulls(len(table), pa.string())}
         else:
@@ -101,9 +102,9 @@ class Parse:
         yield from pa.table(columns, schema=self.rows).combine_chunks().to_batches()
 
 
-def gathered(blocks: Iterable[tuple[str, bytes]]) -> Iterator[list[tuple[str, bytes]]]:
+def gather_blocks(blocks: Iterable[tuple[str, bytes]]) -> Iterator[list[tuple[str, bytes]]]:
     """Blocks of small files, as many at a time as make one of BLOCK_BYTES: a call of Arrow's parser takes as long as a hundred lines. Each
-    but the last ends with a newline: what follows one without it is apart."""
+    but the last ends with a newline: a block without one ends its group."""
     found: list[tuple[str, bytes]] = []
     size = 0
     for url, block in blocks:
@@ -116,11 +117,11 @@ def gathered(blocks: Iterable[tuple[str, bytes]]) -> Iterator[list[tuple[str, by
         yield found
 
 
-def lines_in(block: bytes) -> int:
+def count_lines(block: bytes) -> int:
     return block.count(b"\n") + (not block.endswith(b"\n"))
 
 
-def fields_of(block: bytes, fields: pa.Schema) -> pa.Table | None:
+def parse_fields(block: bytes, fields: pa.Schema) -> pa.Table | None:
     """The fields of whole lines; None where anything in the block is odd.
 
     A line begins with { and ends with }, no line has two objects side by side, all is UTF-8, and Arrow finds as many objects as there are
@@ -145,10 +146,10 @@ def fields_of(block: bytes, fields: pa.Schema) -> pa.Table | None:
     return found.select(fields.names) if found.num_rows == lines else None
 
 
-def whole_lines(piece: Piece) -> Iterator[bytes]:
+def read_whole_lines(piece: Piece) -> Iterator[bytes]:
     """The lines of a piece in blocks of about BLOCK_BYTES, each of whole lines; the last may lack its newline."""
     rest = b""
-    for block in unpacked(piece) if piece.codec else plain(piece):
+    for block in unpack_piece(piece) if piece.codec else read_text_piece(piece):
         end = block.rfind(b"\n") + 1
         if not end:
             rest += block
@@ -159,14 +160,14 @@ def whole_lines(piece: Piece) -> Iterator[bytes]:
         yield rest
 
 
-def unpacked(piece: Piece) -> Iterator[bytes]:
+def unpack_piece(piece: Piece) -> Iterator[bytes]:
     with pa.memory_map(piece.path) as file:
         assert piece.codec is not None
-        yield from blocks(file.read_buffer(), piece.codec)
+        yield from unpack_blocks(file.read_buffer(), piece.codec)
 
 
-def plain(piece: Piece) -> Iterator[bytes]:
-    """What a piece of a text file holds: from the first line that begins in it to the end of the last one that does."""
+def read_text_piece(piece: Piece) -> Iterator[bytes]:
+    """The bytes of a piece of a text file: from the first line that begins in it to the end of the last one that does."""
     try:
         file = open(piece.path, "rb")  # noqa: PTH123, SIM115 - sent by value
     except FileNotFoundError:

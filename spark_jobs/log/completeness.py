@@ -2,8 +2,8 @@
 
 A gateway writes a line every second, a heartbeat at least. A second with no line of any gateway is missing, not idle: later steps count
 time in observed seconds (ticks). A gateway that wrote until the end of the newest remembered day (of LOOK_BACK_DAYS: a refused day
-is not remembered) and wrote today in less than MIN_SHARE of as many seconds is missing: its part of the demand would be, too, and the
-quotas too small. A day that is just over is refused while the last files of a gateway may still be shipped, which sends whole hours.
+is not remembered) and wrote today in less than MIN_SHARE of as many seconds is missing: without its part of the demand the quotas would
+be too small. A day that is just over is refused while the last files of a gateway may still be shipped: `log ship` sends whole hours.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from spark_jobs.log.sequence import GatewayCount
     from spark_jobs.state.manifest import Manifest
 
-LOOK_BACK_DAYS: Final = 7  # for the newest remembered day; as many as the shares of `method.missing` are made of
-MIN_SHARE: Final = 0.95  # of that day's seconds of a gateway: a restart or an upgrade takes less than an hour (a guess)
-MAX_SILENCE_S: Final = 300  # before midnight: a gateway that had gone silent longer was stopped, and is not expected today (a guess)
-FULL_HOUR_S: Final = 60  # before a full hour: a log that ends there ends with its hour; a stalled gateway writes no last seconds (a guess)
-MAY_COME_S: Final = 6 * 3600  # after the day: its last files may be on their way (a guess; `log ship` takes half an hour)
+LOOK_BACK_DAYS: Final = 7  # days searched for the newest remembered one; as many as `method.missing` makes shares of
+MIN_SHARE: Final = 0.95  # share of a gateway's seconds of that day: a restart or an upgrade takes less than an hour (a guess)
+MAX_SILENCE_S: Final = 300  # silence before midnight: a gateway that was silent for longer was stopped, and is not expected (a guess)
+FULL_HOUR_S: Final = 60  # seconds before a full hour in which a log ends with its hour: a stalled gateway writes no last ones (a guess)
+MAY_COME_S: Final = 6 * 3600  # seconds after the day: its last files may be on their way (a guess; `log ship` takes half an hour)
 SHOWN: Final = 5  # missing gateways named in the error
 
 
-def observed(gateways: Mapping[str, GatewayCount], day: Day) -> NDArray[np.bool_]:
+def flag_observed_seconds(gateways: Mapping[str, GatewayCount], day: Day) -> NDArray[np.bool_]:
     """One flag per second of the day: some gateway wrote a line for it."""
     flags = np.zeros(day.seconds, dtype=np.bool_)
     for each in gateways.values():
@@ -39,13 +39,13 @@ def observed(gateways: Mapping[str, GatewayCount], day: Day) -> NDArray[np.bool_
     return flags
 
 
-def by_hour(flags: NDArray[np.bool_], day: Day) -> list[int]:
+def count_by_hour(flags: NDArray[np.bool_], day: Day) -> list[int]:
     """Observed seconds in each local hour of the day."""
     hours = day.hour_of(np.flatnonzero(flags) + day.start)
     return [int(each) for each in np.bincount(hours, minlength=day.hour_count)]
 
 
-def facts(gateways: Mapping[str, GatewayCount], day: Day) -> dict[str, dict[str, Any]]:
+def describe_gateways(gateways: Mapping[str, GatewayCount], day: Day) -> dict[str, dict[str, Any]]:
     """For the manifest: name → seconds, first and last (epoch s), boots, lines."""
     found = {}
     for name, each in gateways.items():
@@ -57,7 +57,7 @@ def facts(gateways: Mapping[str, GatewayCount], day: Day) -> dict[str, dict[str,
     return found
 
 
-def missing(today: Mapping[str, Mapping[str, Any]], day: Day, newest: Manifest | None) -> dict[str, tuple[int, int]]:
+def find_missing(today: Mapping[str, Mapping[str, Any]], day: Day, newest: Manifest | None) -> dict[str, tuple[int, int]]:
     """Name → seconds today and seconds expected, of the gateways that are absent or wrote in too few seconds."""
     if newest is None:
         return {}
@@ -73,9 +73,9 @@ def missing(today: Mapping[str, Mapping[str, Any]], day: Day, newest: Manifest |
     return found
 
 
-def ended(today: Mapping[str, Mapping[str, Any]], newest: Manifest | None) -> list[str]:
-    """Sentences about gateways whose log ended before the end of the newest remembered day, and that are absent today: they are taken to
-    have been stopped, which nobody would notice where only their log was lost."""
+def describe_ended(today: Mapping[str, Mapping[str, Any]], newest: Manifest | None) -> list[str]:
+    """Sentences about gateways whose log ended before the end of the newest remembered day, and that are absent today: the job takes
+    them for stopped, and without the sentence nobody would notice that only their log was lost."""
     found = []
     for name, known in sorted(newest.gateways.items()) if newest is not None else ():
         if newest is not None and known.get("last", newest.end) < newest.end - MAX_SILENCE_S and name not in today:
@@ -87,7 +87,7 @@ def ended(today: Mapping[str, Mapping[str, Any]], newest: Manifest | None) -> li
     return found
 
 
-def still_missing(today: Mapping[str, Mapping[str, Any]], before: Sequence[Manifest]) -> set[str]:
+def find_still_missing(today: Mapping[str, Mapping[str, Any]], before: Sequence[Manifest]) -> set[str]:
     """With --allow-partial: gateways that the newest of the days `before` lacked and that are absent today; some day had them."""
     if not before:
         return set()
@@ -95,7 +95,7 @@ def still_missing(today: Mapping[str, Mapping[str, Any]], before: Sequence[Manif
 
 
 def refuse_missing(gateways: Mapping[str, tuple[int, int]], date: str) -> None:
-    """Raise InsufficientInputError that names each gateway of `missing`, if there is one."""
+    """Raise InsufficientInputError that names each gateway of `find_missing`, if there is one."""
     if not gateways:
         return
     named = [
@@ -112,7 +112,7 @@ def refuse_missing(gateways: Mapping[str, tuple[int, int]], date: str) -> None:
 def refuse_early_end(today: Mapping[str, Mapping[str, Any]], day: Day, newest: Manifest | None, now: float) -> None:
     """Raise EarlyEndError where no gateway wrote the end of a day that is just over, or the log of one that ran on ends with a full hour.
 
-    That is where a log ends whose next hour is not shipped yet. One that had stopped before midnight on the newest remembered day, too,
+    A log ends there while its next hour is not shipped yet. A gateway that had stopped before midnight on the newest remembered day, too,
     may stop at a full hour every day.
     """
     if not day.end <= now < day.end + MAY_COME_S:

@@ -1,6 +1,6 @@
 """Marks beside a local log that a day was counted: a gateway that keeps its log there deletes no hour before (`docs/access-log.md`).
 
-A log that is read elsewhere was shipped, and is deleted at its source once it was; so nothing is marked there.
+A log elsewhere was shipped, and its source was free to delete it then; so nothing is marked there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from spark_jobs.storage.location import Location
 
 
 def mark_counted(log: Location, date: str, start: int, end: int) -> str:
-    """Note that the day from `start` to `end` (epoch seconds, end exclusive) is published. Returns what keeps it from that, or "".
+    """Note that the day from `start` to `end` (epoch seconds, end exclusive) is published. Returns a sentence about why that failed, or "".
 
     The mark is for the log's retention alone: a job without the right to write there does its work all the same.
     """
@@ -30,7 +30,7 @@ def mark_counted(log: Location, date: str, start: int, end: int) -> str:
 
 
 def unmark_counted(log: Location, date: str) -> None:
-    """The day is to be counted again."""
+    """Remove the mark: the day is to be counted again."""
     if log.is_local:
         with suppress(OSError):
             LocalStorage().remove(log.child(COUNTED, f"dt={date}.json"))

@@ -1,4 +1,4 @@
-"""Exclusions: an incident's time of a topic, which is to teach nothing (`--exclude FROM/TO:TOPIC`)."""
+"""Exclusions: incidents, times of topics that teach nothing (`--exclude FROM/TO:TOPIC`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Exclusion:
     start: int
     end: int
     topic: str
-    text: str  # as it was given
+    text: str  # the option's value, as given
 
     @staticmethod
     def of(text: str) -> Exclusion:
@@ -45,7 +45,7 @@ class Exclusion:
     @property
     def pattern(self) -> str:
         """A regular expression, Python's and Java's, that fits the whole name."""
-        return f"^(?s:{_translated(self.topic)})$"
+        return f"^(?s:{_glob_to_regex(self.topic)})$"
 
     def matches(self, topic: str) -> bool:
         return topic == self.topic or re.match(self.pattern, topic) is not None
@@ -56,7 +56,7 @@ class Exclusion:
         return F.col("ts").between(self.start, self.end - 1) & named
 
 
-def _translated(glob: str) -> str:
+def _glob_to_regex(glob: str) -> str:
     """`*` and `?` are wild, all else is itself."""
     return "".join({"*": ".*", "?": "."}.get(letter, re.escape(letter)) for letter in glob)
 
@@ -71,7 +71,7 @@ def _moment(text: str, moment: str) -> int:
     return int(found.timestamp())
 
 
-def excluded_seconds(exclusions: Sequence[Exclusion], topic: str, observed: NDArray[np.bool_], day: Day) -> int:
+def count_excluded_seconds(exclusions: Sequence[Exclusion], topic: str, observed: NDArray[np.bool_], day: Day) -> int:
     """How many observed seconds of `topic` are left out."""
     flags = np.zeros(day.seconds, dtype=np.bool_)
     for each in exclusions:

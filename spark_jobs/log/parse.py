@@ -1,7 +1,7 @@
 """Lines of the access log as rows: each line's fields and its fault, without its text.
 
-The text is what makes a day too large for a heap, so it is dropped as soon as it is parsed; corrupt lines, which are few, are read a
-second time to be kept aside (`corrupt_lines`). Lines are parsed with an explicit schema (PERMISSIVE) of what quotas need: a later
+The text makes a day too large for a heap, so it is dropped as soon as it is parsed; corrupt lines, which are few, are read a second time
+to be kept aside (`find_corrupt_lines`). Lines are parsed with an explicit schema (PERMISSIVE) of the fields that quotas need: a later
 version's fields, and those for people, cost nothing and cannot be at fault.
 """
 
@@ -21,38 +21,36 @@ if TYPE_CHECKING:
 
     from spark_jobs.days import Day
 
-MAX_COUNT: Final = (
-    10**12
-)  # messages or bytes of one line: a second of a terabyte is no measurement, and sums of sane counts cannot overflow
+# Messages or bytes of one line: a second of a terabyte is no measurement, and sums of sane counts cannot overflow.
+MAX_COUNT: Final = 10**12
 MAX_SEQ: Final = 2**53  # lines of one run of a gateway; no gateway lives to see it
 HOUR_S: Final = 3600
 
-STRAY: Final = "stray"  # of a time that its folder does not stand for
-ANOTHER_DAY: Final = "another day"  # of an hour of UTC that the day shares with the one before or after it; no fault
+STRAY: Final = "stray"  # a line whose time is not in its folder's hour
+ANOTHER_DAY: Final = "another day"  # a line in an hour of UTC that the day shares with the one before or after it; no fault
 NOT_CORRUPT: Final = (STRAY, ANOTHER_DAY)
 
-# What is kept of a good line. `topic` is null where the line has no demand: heartbeats, consumers.
+# Columns that are kept of a good line. `topic` is null where the line has no demand: heartbeats, consumers.
 ROW: Final = ("file", "fault", "gateway", "boot", "seq", "ts", "protocol", "topic", *COUNTS)
 
 
 def parse(lines: DataFrame, day: Day, schema: StructType = LINE_FIELDS) -> DataFrame:
-    """(file, line) → rows of ROW, and the sender's fields where `schema` has them. See `checked` for `fault`; rows with a fault keep
+    """(file, line) → rows of ROW, and the sender's fields where `schema` has them. See `check_fields` for `fault`; rows with a fault keep
     their file only."""
     parsed = _fields(lines, schema).select("file", "fields.*", (_no_json() | F.col(f"fields.{CORRUPT}").isNotNull()).alias("no_json"))
-    return checked(parsed, day, F.col("no_json"))
+    return check_fields(parsed, day, F.col("no_json"))
 
 
-def checked_lines(rows: DataFrame, day: Day, schema: StructType = LINE_FIELDS) -> DataFrame:
-    """(file, line, fields of `schema`), as `arrow_lines` has them → rows of ROW, as from `parse`: of a row with a line its fields are
-    parsed here."""
+def check_lines(rows: DataFrame, day: Day, schema: StructType = LINE_FIELDS) -> DataFrame:
+    """(file, line, fields of `schema`), as `read_arrow_lines` has them → rows of ROW, as from `parse`. A row with a line is parsed here."""
     known = F.col("line").isNull()
-    parsed = rows.where("line is null or trim(line) != ''").withColumn("parsed", _parsed(schema))
+    parsed = rows.where("line is null or trim(line) != ''").withColumn("parsed", _parse_json(schema))
     fields = [F.when(known, F.col(name)).otherwise(F.col(f"parsed.{name}")).alias(name) for name in schema.fieldNames()]
     no_json = ~known & (_no_json() | F.col(f"parsed.{CORRUPT}").isNotNull())
-    return checked(parsed.select("file", *fields, no_json.alias("no_json")), day, F.col("no_json"))
+    return check_fields(parsed.select("file", *fields, no_json.alias("no_json")), day, F.col("no_json"))
 
 
-def checked(rows: DataFrame, day: Day, no_json: Column | None = None) -> DataFrame:
+def check_fields(rows: DataFrame, day: Day, no_json: Column | None = None) -> DataFrame:
     """Fields of lines, and `file` → rows of ROW, with the sender's fields where `rows` has them.
 
     `fault` is null, `json`, `version`, `fields`, `range`, `stray`, or `another day`; all but the last two count as corrupt. A line with a
@@ -66,7 +64,7 @@ def checked(rows: DataFrame, day: Day, no_json: Column | None = None) -> DataFra
     return rows.select(*known)
 
 
-def corrupt_lines(lines: DataFrame, day: Day) -> DataFrame:
+def find_corrupt_lines(lines: DataFrame, day: Day) -> DataFrame:
     """(file, line) → the corrupt ones as (file, line, fault)."""
     parsed = _fields(lines, LINE_FIELDS).select("file", "line", "fields.*")
     fault = _fault(day, _no_json() | F.col(CORRUPT).isNotNull())
@@ -75,10 +73,10 @@ def corrupt_lines(lines: DataFrame, day: Day) -> DataFrame:
 
 
 def _fields(lines: DataFrame, schema: StructType) -> DataFrame:
-    return lines.select("file", "line", _parsed(schema).alias("fields"))
+    return lines.select("file", "line", _parse_json(schema).alias("fields"))
 
 
-def _parsed(schema: StructType) -> Column:
+def _parse_json(schema: StructType) -> Column:
     with_corrupt = StructType([*schema.fields, StructField(CORRUPT, StringType())])
     return F.from_json("line", with_corrupt, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
 

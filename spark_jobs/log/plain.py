@@ -1,8 +1,8 @@
 """A small day without Spark: its lines read by Arrow and added up by numpy in this process, as the workers do it (`arrow_lines`, `usage`).
 
 A JVM costs thirty seconds of processor time before it has read a line, and a small day has a second's work. But lines can be odd in many
-ways, and what is corrupt, twice or of an incident is decided in one place, in Spark. So this knows good lines only: at the first thing
-that is not plain it says so (NeedsSparkError), nothing is written, and Spark reads the day. What it makes is the same (a test).
+ways, and Spark alone decides which are corrupt, duplicates or of an incident. So this module knows good lines only: it raises
+NeedsSparkError at the first line that is not plain, nothing is written, and Spark reads the day. Both make the same table (a test).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_jobs.errors import NeedsSparkError
-from spark_jobs.log.arrow_lines import ARROW_TYPES, fields_of, gathered, lines_in, pieces_of, whole_lines
+from spark_jobs.log.arrow_lines import ARROW_TYPES, count_lines, cut_into_pieces, gather_blocks, parse_fields, read_whole_lines
 from spark_jobs.log.parse import MAX_COUNT, MAX_SEQ, hours_of
 from spark_jobs.log.read import CODECS, COMPACTED
 from spark_jobs.log.sequence import FileCount, GatewayCount, LineCounts, Stretch
-from spark_jobs.log.usage import PLACE, TopicRows, quota_topics
+from spark_jobs.log.usage import PLACE, TopicRows, make_quota_filter
 from spark_jobs.schemas import COUNTS, KEY, LINE_FIELDS
 from spark_jobs.state.tables import PART
 
@@ -32,30 +32,30 @@ if TYPE_CHECKING:
     from spark_jobs.log.files import StoredLogFile
 
 FIELDS: Final = pa.schema([(field.name, ARROW_TYPES[field.dataType.simpleString()]) for field in LINE_FIELDS.fields])
-NAMES: Final = (*KEY, "gateway", "boot", "operation")  # few different texts in many lines
+NAMES: Final = (*KEY, "gateway", "boot", "operation")  # columns of few different texts in many lines
 
 
 class PlainDay(NamedTuple):
-    """The good lines of a day, each there once, and what there is to count of them."""
+    """The good lines of a day, each there once, and their counts."""
 
     rows: pa.Table
     counts: LineCounts
 
     def write(self, folder: Path, day: Day, observed: NDArray[np.bool_], storm_share_ppm: int) -> None:
-        """Write the table `topics` of the day into `folder`, which is there."""
+        """Write the table `topics` of the day into `folder`, which exists."""
         from pyarrow.parquet import ParquetWriter
 
-        make = TopicRows(day, observed, (), storm_share_ppm, quota_topics(), few=True)
+        make = TopicRows(day, observed, (), storm_share_ppm, make_quota_filter(), few=True)
         path = folder / PART
         try:
             with ParquetWriter(path, make.schema) as file:
-                for table in make.tables(iter(self._stream().to_batches())):
+                for table in make.make_tables(iter(self._sort_by_topic().to_batches())):
                     file.write_table(table)
         except OSError as error:  # pyarrow's has no path
             raise OSError(f"--state: {path} cannot be written: {error}") from error
 
-    def _stream(self) -> pa.Table:
-        """The lines of topics, brought together by topic, as `usage.lines` has them."""
+    def _sort_by_topic(self) -> pa.Table:
+        """The lines of topics, brought together by topic, as `usage.select_lines` has them."""
         asked = pc.and_(pc.invert(pc.fill_null(self.rows["heartbeat"], False)), pc.equal(self.rows["operation"], "produce"))
         rows = self.rows.filter(asked)
         codes = [rows[name].combine_chunks() for name in KEY]
@@ -66,40 +66,40 @@ class PlainDay(NamedTuple):
         return pa.table(columns).take(order).combine_chunks()
 
 
-def plain_day(files: Sequence[StoredLogFile], day: Day) -> PlainDay:
+def read_plain_day(files: Sequence[StoredLogFile], day: Day) -> PlainDay:
     """The lines of local files, many small ones at a time. Raises NeedsSparkError."""
     if any(file.form == COMPACTED for file in files):
         raise NeedsSparkError("compacted files")
     parts, by_file, elsewhere = [], Counter[str](), Counter[tuple[str, str]]()
-    blocks = ((piece.url, block) for piece in pieces_of(files, CODECS) for block in whole_lines(piece))
-    for together in gathered(blocks):
-        table = fields_of(b"".join(block for _, block in together), FIELDS)
+    blocks = ((piece.url, block) for piece in cut_into_pieces(files, CODECS) for block in read_whole_lines(piece))
+    for together in gather_blocks(blocks):
+        table = parse_fields(b"".join(block for _, block in together), FIELDS)
         if table is None:
             raise NeedsSparkError(f"lines that are not plain in {together[0][0]}")
-        files_of_lines = [(url, lines_in(block)) for url, block in together]
+        files_of_lines = [(url, count_lines(block)) for url, block in together]
         for url, lines in files_of_lines:
             by_file[url] += lines
-        parts.append(_of_day(_coded(table), day, files_of_lines, elsewhere))
-    rows = pa.concat_tables([*parts, _coded(FIELDS.empty_table())]).unify_dictionaries().combine_chunks()
+        parts.append(_keep_day(_encode_names(table), day, files_of_lines, elsewhere))
+    rows = pa.concat_tables([*parts, _encode_names(FIELDS.empty_table())]).unify_dictionaries().combine_chunks()
     counted = {url: FileCount(lines, 0, elsewhere[url, "stray"], elsewhere[url, "another day"]) for url, lines in by_file.items()}
-    return PlainDay(rows, LineCounts(counted, *_gateways(rows, day)))
+    return PlainDay(rows, LineCounts(counted, *_count_gateways(rows, day)))
 
 
-def _coded(table: pa.Table) -> pa.Table:
+def _encode_names(table: pa.Table) -> pa.Table:
     for name in NAMES:
         table = table.set_column(table.schema.get_field_index(name), name, table[name].cast(pa.string()).dictionary_encode())
     return table
 
 
-def _of_day(table: pa.Table, day: Day, files: Sequence[tuple[str, int]], elsewhere: Counter[tuple[str, str]]) -> pa.Table:
-    """The lines of the day; the others are counted. `files`: of which file how many lines are, in their order. Raises NeedsSparkError for
-    one that `parse.checked` might find at fault."""
+def _keep_day(table: pa.Table, day: Day, files: Sequence[tuple[str, int]], elsewhere: Counter[tuple[str, str]]) -> pa.Table:
+    """The lines of the day; the others are counted. `files`: each file and its number of lines, in their order. Raises NeedsSparkError for
+    a line that `parse.check_fields` might find at fault."""
     bare = ("v", "ts", "gateway", "boot", "seq")
     demand = table.filter(pc.invert(pc.fill_null(table["heartbeat"], False)))
     whole = all(table[name].null_count == 0 for name in bare)
     whole = whole and all(demand[name].null_count == 0 for name in (*KEY, "operation", "messages", "bytes"))
     ranges = [*[(name, 0, MAX_COUNT) for name in COUNTS], ("seq", 0, MAX_SEQ), ("v", 1, 1)]
-    if not whole or not all(_within(table[name], least, most) for name, least, most in ranges):
+    if not whole or not all(_is_within(table[name], least, most) for name, least, most in ranges):
         raise NeedsSparkError("a line that lacks something, or is out of range")
     ts = table["ts"].to_numpy()
     first, last = hours_of(day.start, day.end)
@@ -113,12 +113,12 @@ def _of_day(table: pa.Table, day: Day, files: Sequence[tuple[str, int]], elsewhe
     return table.filter(pa.array(own))
 
 
-def _within(column: pa.ChunkedArray, least: int, most: int) -> bool:
+def _is_within(column: pa.ChunkedArray, least: int, most: int) -> bool:
     found = pc.min_max(column).as_py()
     return found["min"] is None or (found["min"] >= least and found["max"] <= most)
 
 
-def _gateways(rows: pa.Table, day: Day) -> tuple[dict[str, GatewayCount], int, int, list[Stretch]]:
+def _count_gateways(rows: pa.Table, day: Day) -> tuple[dict[str, GatewayCount], int, int, list[Stretch]]:
     """The gateways' counts, duplicates, missing numbers and repeated stretches. Raises NeedsSparkError where a number came twice."""
     names, boots = (rows[name].combine_chunks() for name in ("gateway", "boot"))
     gateway, boot = names.indices.to_numpy(), boots.indices.to_numpy()

@@ -1,8 +1,8 @@
 """The files of a day as rows, whatever their form and place.
 
-Of a log on this machine, read by Spark on this machine, Python's workers read and parse the text (`arrow_lines`). Elsewhere Spark reads
-it, in pieces of any file, and parses it; compressed files are unpacked by Python, one file by one task (`unpack`). Compacted files
-(Parquet) are rows already.
+Python's workers read and parse the text of a local log where Spark runs on this machine (`arrow_lines`). Elsewhere Spark reads it, in
+pieces of any file, and parses it; Python unpacks compressed files, one file in one task (`unpack`). Compacted files (Parquet) are rows
+already.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_jobs.log.arrow_lines import arrow_lines
-from spark_jobs.log.parse import checked, checked_lines, parse
+from spark_jobs.log.arrow_lines import read_arrow_lines
+from spark_jobs.log.parse import check_fields, check_lines, parse
 from spark_jobs.log.unpack import Unpack
 from spark_jobs.schemas import LINE_FIELDS, WITH_SENDER
 from spark_jobs.session import local_cores
@@ -30,17 +30,17 @@ CODECS: Final = {".jsonl.gz": "gzip", ".jsonl.zst": "zstd"}
 
 
 def read_rows(spark: SparkSession, files: Sequence[StoredLogFile], day: Day, *, senders: bool = False) -> DataFrame:
-    """All lines of `files` as rows of `parse.ROW`, and with `senders` who sent them; `file` is a URL, see `Location.relative`."""
+    """All lines of `files` as rows of `parse.ROW`, with `senders` also the sender's fields; `file` is a URL, see `Location.relative`."""
     schema = WITH_SENDER if senders else LINE_FIELDS
     compacted = [file for file in files if file.form == COMPACTED]
     text = [file for file in files if file.form != COMPACTED]
     parts = []
     if text and all(file.location.is_local for file in text) and local_cores(spark.sparkContext.master or "") is not None:
-        parts.append(checked_lines(arrow_lines(spark, text, CODECS, schema), day, schema))
+        parts.append(check_lines(read_arrow_lines(spark, text, CODECS, schema), day, schema))
     elif text:
         parts.append(parse(read_lines(spark, text), day, schema))
     if compacted:
-        parts.append(checked(_compacted(spark, compacted, schema), day))
+        parts.append(check_fields(_read_compacted(spark, compacted, schema), day))
     rows = parts[0]
     for more in parts[1:]:
         rows = rows.unionByName(more)
@@ -66,6 +66,6 @@ def read_lines(spark: SparkSession, files: Iterable[StoredLogFile]) -> DataFrame
     return lines.where("trim(line) != ''")
 
 
-def _compacted(spark: SparkSession, files: Sequence[StoredLogFile], schema: StructType) -> DataFrame:
+def _read_compacted(spark: SparkSession, files: Sequence[StoredLogFile], schema: StructType) -> DataFrame:
     rows = spark.read.schema(schema).parquet(*[file.location.glob for file in files])
     return rows.select("*", F.col("_metadata.file_path").alias("file"))

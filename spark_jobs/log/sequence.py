@@ -1,13 +1,13 @@
 """Sequence numbers: every line of a gateway's run has its own, so a line that came twice and a line that never came both show.
 
 The naive way groups all lines by their number, which moves a whole day from disk to disk to find, on most days, nothing. Instead each
-number is a bit: Spark's bitmaps hold 32,768 of them in 4 KB, so lines are counted in one pass and what is moved is small. Lines beyond
-the bits that are set came twice. Only the stretches of a run where that happened are then grouped line by line (`once`).
+number is a bit: Spark's bitmaps hold 32,768 of them in 4 KB, so lines are counted in one pass and little is moved. Lines beyond the
+bits that are set came twice. Only the stretches of a run where that happened are then grouped line by line (`drop_duplicates`).
 
 The same pass counts lines and faults per file, and marks the seconds that each gateway wrote in (`completeness`). Spark makes pieces of
 it, which the driver adds up: a bit a line is little (6 MB for 50 M lines, and 8 KB for a file that has few), and a query more for each of
-the three sums cost 10,000 topics' first night more than the sums (each query of a cold Spark takes seconds of processor time). Beyond
-MOST_PIECES they are added up where they are, and the driver gets a row for each run of a gateway and for each file.
+the three sums cost 10,000 topics' first night more than the sums (each query of a cold Spark takes seconds of processor time). Spark
+adds up more than MOST_PIECES itself, and the driver gets a row for each run of a gateway and for each file.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from spark_jobs.days import Day
 
 RUN: Final = ["gateway", "boot"]
-BITS: Final = 8 * 4096  # of one of Spark's bitmaps
-MOST_PIECES: Final = 20_000  # that the driver adds up: 8 KB each, and as much again while they come in
+BITS: Final = 8 * 4096  # bits of one of Spark's bitmaps
+MOST_PIECES: Final = 20_000  # pieces that the driver adds up: 8 KB each, and as much again while they come in
 
 
 class FileCount(NamedTuple):
@@ -76,12 +76,12 @@ class LineCounts(NamedTuple):
 
 def count(rows: DataFrame, day: Day, *, many: bool = False) -> LineCounts:
     """Rows of `parse.ROW` → their counts. `many`: there are more pieces than the driver should add up."""
-    pieces = _pieces(rows, day)
-    found = _added_up_by_spark(pieces) if many else _added_up(pieces)
+    pieces = _group_pieces(rows, day)
+    found = _add_up_by_spark(pieces) if many else _add_up(pieces)
     runs: dict[tuple[str, str], _Run] = {}
     for gateway, boot, run in found.runs:
         known = runs.get((gateway, boot), _Run(0, run.first, run.last, 0))
-        runs[gateway, boot] = known.with_more(run)
+        runs[gateway, boot] = known.merge(run)
     whole: dict[str, NDArray[np.bool_]] = {}
     for gateway, span, marks in found.marks:
         flags = whole.setdefault(gateway, np.zeros(-(-day.seconds // BITS) * BITS, dtype=np.bool_))
@@ -99,7 +99,7 @@ def count(rows: DataFrame, day: Day, *, many: bool = False) -> LineCounts:
     )
 
 
-def _pieces(rows: DataFrame, day: Day) -> DataFrame:
+def _group_pieces(rows: DataFrame, day: Day) -> DataFrame:
     """The rows by file, fault, run, and BITS numbers or seconds: how many lines, and which numbers and seconds."""
     good = F.col("fault").isNull()
     second = F.when(good, F.col("ts") - day.start)  # from 0
@@ -120,7 +120,7 @@ def _pieces(rows: DataFrame, day: Day) -> DataFrame:
 
 
 class _Sums(NamedTuple):
-    """What came of the pieces."""
+    """The sums of the pieces."""
 
     files: dict[str, FileCount]
     runs: Iterable[tuple[str, str, _Run]]  # gateway, boot, and what is known of the run, in one or several parts
@@ -128,29 +128,29 @@ class _Sums(NamedTuple):
     repeated: list[Stretch]
 
 
-def _added_up(pieces: DataFrame) -> _Sums:
+def _add_up(pieces: DataFrame) -> _Sums:
     files: dict[str, FileCount] = {}
     stretches: dict[Stretch, _Numbers] = {}
     marks: list[tuple[str, int, bytes]] = []
     for row in pieces.collect():  # toLocalIterator does not say which file it cannot read
-        files[row.file] = _counted(files.get(row.file, NO_LINES), row.fault, row.lines)
+        files[row.file] = _add_lines(files.get(row.file, NO_LINES), row.fault, row.lines)
         if row.fault is not None:
             continue
         piece = _Numbers(row.lines, row.first, row.last, int.from_bytes(row.numbers, "little"))
         stretch = Stretch(row.gateway, row.boot, row.bucket)
-        stretches[stretch] = piece.with_more(stretches[stretch]) if stretch in stretches else piece
+        stretches[stretch] = piece.merge(stretches[stretch]) if stretch in stretches else piece
         marks.append((row.gateway, row.span, bytes(row.seconds)))
     runs = [(at.gateway, at.boot, _Run(each.lines, each.first, each.last, each.distinct)) for at, each in stretches.items()]
     return _Sums(files, runs, marks, [at for at, each in stretches.items() if each.lines > each.distinct])
 
 
-def _added_up_by_spark(pieces: DataFrame) -> _Sums:
-    """As `_added_up`, on the workers; what comes to the driver does not grow with the lines."""
+def _add_up_by_spark(pieces: DataFrame) -> _Sums:
+    """As `_add_up`, on the workers; the driver's part does not grow with the lines."""
     pieces = pieces.persist(StorageLevel.DISK_ONLY)
     try:
         files: dict[str, FileCount] = {}
         for row in pieces.groupBy("file", "fault").agg(F.sum("lines").alias("lines")).collect():
-            files[row.file] = _counted(files.get(row.file, NO_LINES), row.fault, row.lines)
+            files[row.file] = _add_lines(files.get(row.file, NO_LINES), row.fault, row.lines)
         good = pieces.where("fault is null")
         of_gateways = good.groupBy("gateway", "span").agg(F.expr("bitmap_or_agg(seconds)").alias("seconds"))
         marks = [(row.gateway, row.span, bytes(row.seconds)) for row in of_gateways.collect()]
@@ -179,7 +179,7 @@ class _Numbers(NamedTuple):
     def distinct(self) -> int:
         return self.bits.bit_count()
 
-    def with_more(self, other: _Numbers) -> _Numbers:
+    def merge(self, other: _Numbers) -> _Numbers:
         return _Numbers(self.lines + other.lines, min(self.first, other.first), max(self.last, other.last), self.bits | other.bits)
 
 
@@ -191,13 +191,13 @@ class _Run(NamedTuple):
     last: int
     distinct: int
 
-    def with_more(self, other: _Run) -> _Run:
+    def merge(self, other: _Run) -> _Run:
         return _Run(
             self.lines + other.lines, min(self.first, other.first), max(self.last, other.last), self.distinct + other.distinct
         )  # fmt: skip
 
 
-def _counted(before: FileCount, fault: str | None, lines: int) -> FileCount:
+def _add_lines(before: FileCount, fault: str | None, lines: int) -> FileCount:
     """A file's count with so many lines more."""
     return FileCount(
         before.rows + lines,
@@ -207,7 +207,7 @@ def _counted(before: FileCount, fault: str | None, lines: int) -> FileCount:
     )
 
 
-def once(rows: DataFrame, repeated: list[Stretch]) -> DataFrame:
+def drop_duplicates(rows: DataFrame, repeated: list[Stretch]) -> DataFrame:
     """Good rows of `parse.ROW` → the same, each number of a run once. Of lines that differ under one number the smallest stays: any choice
     will do, but always the same one."""
     if not repeated:

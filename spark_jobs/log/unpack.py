@@ -9,8 +9,8 @@ from typing import Final
 
 import pyarrow as pa
 
-BLOCK_BYTES: Final = 4 * 2**20  # unpacked at a time and sent on as one batch: some 10,000 lines
-SMALL_BYTES: Final = 256  # unpacked at a time near damage: less than a line
+BLOCK_BYTES: Final = 4 * 2**20  # bytes unpacked at a time and sent on as one batch: some 10,000 lines
+SMALL_BYTES: Final = 256  # bytes unpacked at a time near damage: less than a line
 LINES: Final = pa.schema([("file", pa.string()), ("line", pa.string())])
 
 
@@ -23,15 +23,15 @@ class Unpack:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for path, content in zip(batch.column(0), batch.column(1), strict=True):
-                for lines in unpacked_lines(content.as_buffer(), self.codec):
+                for lines in unpack_lines(content.as_buffer(), self.codec):
                     text = pa.array(lines, pa.binary()).cast(pa.string(), safe=False)
                     yield pa.RecordBatch.from_arrays([pa.array([path.as_py()] * len(lines), pa.string()), text], schema=LINES)
 
 
-def unpacked_lines(content: pa.Buffer, codec: str) -> Iterator[list[bytes]]:
+def unpack_lines(content: pa.Buffer, codec: str) -> Iterator[list[bytes]]:
     """The lines of a compressed file, some thousand at a time. A file that is cut off or damaged ends with a line that is no JSON."""
     rest = b""
-    for block in blocks(content, codec):
+    for block in unpack_blocks(content, codec):
         *lines, rest = (rest + block).split(b"\n")
         if lines:
             yield lines
@@ -39,8 +39,9 @@ def unpacked_lines(content: pa.Buffer, codec: str) -> Iterator[list[bytes]]:
         yield [rest]
 
 
-def blocks(content: pa.Buffer, codec: str) -> Iterator[bytes]:
-    """What can be unpacked of `content`. A read that meets the damage returns nothing at all, so that one is made again in small pieces."""
+def unpack_blocks(content: pa.Buffer, codec: str) -> Iterator[bytes]:
+    """The bytes of `content` up to the damage, if there is any. The read that meets it returns nothing at all, so it is made again in small
+    pieces; the last block names the damage."""
     done = 0
     damage = ""
     for size in (BLOCK_BYTES, SMALL_BYTES):

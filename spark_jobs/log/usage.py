@@ -1,11 +1,11 @@
-"""Usage: what the log says of each topic in each second, handed topic by topic to numpy (`state/topic_day.py`), which makes its rows.
+"""Usage: each topic's counts of each second, handed topic by topic to numpy (`state/topic_day.py`), which makes the rows of the table.
 
 Lines are added up to one row per topic and second, and one per topic and gateway. Both are brought together by topic and sorted, and a
 worker gets them as a stream of Arrow batches. It cuts the stream where a topic ends, so it holds some hundred thousand rows at a time,
 however many topics there are and however large they are. Producers only: quotas ignore lines of consumers.
 
 The lines of a small day (FEW_BYTES) go to the workers as they are, and numpy adds them up there: one shuffle instead of three, and less
-code that Java has to compile, which is most of what a small day costs. A large day's would not fit: a topic's lines are held at a time.
+code that Java has to compile, which is most of a small day's cost. A large day's lines would not fit: a worker holds all of a topic's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.quota_snapshot import MAX_TEXT_CHARS
-from spark_jobs.log.exclusions import excluded_seconds
+from spark_jobs.log.exclusions import count_excluded_seconds
 from spark_jobs.schemas import COUNTS, KEY, TOPICS
 from spark_jobs.state.topic_day import TOPICS as TOPICS_ARROW
 from spark_jobs.state.topic_day import TopicSeconds
@@ -46,18 +46,18 @@ SUMS: Final = {
     "peak_100ms": "sum(max_100ms_messages)",
     "largest": "max(coalesce(cast(ceil((bytes + refused_bytes) / nullif(messages + refused_messages, 0L)) as bigint), 0L))",
 }
-SHARE: Final = -1  # as `second`: before all seconds
+SHARE: Final = -1  # value of `second` in a gateway's row: before all seconds
 ADDED: Final = {
     "passed": "messages", "refused": "refused_messages", "delayed": "delayed_messages", "dropped": "dropped_messages",
     "passed_bytes": "bytes", "refused_bytes": "refused_bytes", "peak_100ms": "max_100ms_messages",
 }  # fmt: skip
-PLACE: Final = "place"  # of a topic in the stream of lines: a hash, by which Spark sorts faster than by two texts
-FEW_BYTES: Final = 2**30  # of lines in a day; some 2.5 M lines: were all of one topic, a worker would hold 400 MB
-MIN_ROWS: Final = 200_000  # of the stream, held until so many are there; 80 B each, and a topic's day is at most 90,000 seconds
-MAX_TOPICS: Final = 256  # handed over at a time: their loss surfaces are made side by side
+PLACE: Final = "place"  # column: a topic's place in the stream of lines, a hash, by which Spark sorts faster than by two texts
+FEW_BYTES: Final = 2**30  # bytes of lines in a day; some 2.5 M lines: if all were of one topic, a worker would hold 400 MB
+MIN_ROWS: Final = 200_000  # rows of the stream that are held before it is cut; 80 B each, and a topic's day is at most 90,000 seconds
+MAX_TOPICS: Final = 256  # topics handed over at a time: their loss surfaces are made side by side
 
 
-def topics_of_day(
+def learn_topics(
     rows: DataFrame,
     day: Day,
     observed: NDArray[np.bool_],
@@ -69,35 +69,35 @@ def topics_of_day(
 ) -> DataFrame:
     """Good rows of `parse.ROW`, each once → the table `schemas.TOPICS` of the day. `few`: the day's lines are at most FEW_BYTES.
 
-    With `folder`, which is there and which the workers see, they write the table into it, and what is returned has only a number of rows:
-    20,000 loss surfaces through Java would make it load and compile its own writer.
+    With `folder`, which exists and which the workers see, they write the table into it, and return only their numbers of rows: 20,000 loss
+    surfaces through Java would make it load and compile its own writer.
     """
-    make = TopicRows(day, observed, exclusions, storm_share_ppm, quota_topics(), few=few)
+    make = TopicRows(day, observed, exclusions, storm_share_ppm, make_quota_filter(), few=few)
     if few:
-        stream = lines(rows, exclusions).repartition(*KEY).sortWithinPartitions(PLACE)
+        stream = select_lines(rows, exclusions).repartition(*KEY).sortWithinPartitions(PLACE)
     else:
-        stream = usage(rows, exclusions).repartition(*KEY).sortWithinPartitions(*KEY, "second")
+        stream = sum_usage(rows, exclusions).repartition(*KEY).sortWithinPartitions(*KEY, "second")
     if folder is not None:
         return stream.mapInArrow(_Written(make, str(folder)), "rows long")
     return stream.mapInArrow(make, TOPICS)
 
 
-def lines(rows: DataFrame, exclusions: Sequence[Exclusion] = ()) -> DataFrame:
+def select_lines(rows: DataFrame, exclusions: Sequence[Exclusion] = ()) -> DataFrame:
     """Good rows → those of topics as they are, with their PLACE in the stream."""
     second = F.col("ts").alias("second")
-    return _wanted(rows, exclusions).select(*KEY, F.xxhash64(*KEY).alias(PLACE), second, *COUNTS, "gateway")
+    return _drop_excluded(rows, exclusions).select(*KEY, F.xxhash64(*KEY).alias(PLACE), second, *COUNTS, "gateway")
 
 
-def _wanted(rows: DataFrame, exclusions: Sequence[Exclusion]) -> DataFrame:
+def _drop_excluded(rows: DataFrame, exclusions: Sequence[Exclusion]) -> DataFrame:
     wanted = rows.where("topic is not null")
     for each in exclusions:
         wanted = wanted.where(~each.rows())
     return wanted
 
 
-def usage(rows: DataFrame, exclusions: Sequence[Exclusion] = ()) -> DataFrame:
-    """Good rows → one per topic and second with SUMS, and one per topic and gateway (`second` SHARE) with what passed."""
-    wanted = _wanted(rows, exclusions)
+def sum_usage(rows: DataFrame, exclusions: Sequence[Exclusion] = ()) -> DataFrame:
+    """Good rows → one per topic and second with SUMS, and one per topic and gateway (`second` SHARE) with its passed messages and bytes."""
+    wanted = _drop_excluded(rows, exclusions)
     seconds = wanted.groupBy(*KEY, F.col("ts").alias("second")).agg(*[F.expr(f"{sql} as {name}") for name, sql in SUMS.items()])
     shares = wanted.groupBy(*KEY, "gateway").agg(F.sum("messages").alias("passed"), F.sum("bytes").alias("passed_bytes"))
     nothing = {name: F.lit(0).cast("long").alias(name) for name in SUMS}
@@ -127,24 +127,24 @@ class TopicRows:
         self.exclusions = tuple(exclusions)
         self.storm_share_ppm = storm_share_ppm
         self.can_have_quota = can_have_quota  # made outside: this class is sent by value, with what its methods name
-        self.few = few  # the stream is of `lines`, not of `usage`
+        self.few = few  # whether the stream is of `select_lines`; else of `sum_usage`
         self.schema = TOPICS_ARROW
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for table in self.tables(batches):
+        for table in self.make_tables(batches):
             yield from table.to_batches()
 
-    def tables(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    def make_tables(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         tick = np.cumsum(self.observed, dtype=np.int64) - 1
         seconds = int(self.observed.sum())
-        for table in map(added_up, whole_topics(batches, [PLACE])) if self.few else whole_topics(batches):
+        for table in map(sum_lines, split_by_topic(batches, [PLACE])) if self.few else split_by_topic(batches):
             found = [each for each in self._topics(table, tick) if len(each.second)]
             found.sort(key=lambda each: len(each.second))  # the surfaces of days of one length take the fewest steps
             for first in range(0, len(found), MAX_TOPICS):
                 yield topic_rows(found[first : first + MAX_TOPICS], self.day, seconds, self.storm_share_ppm)
 
     def _topics(self, table: pa.Table, tick: NDArray[np.int64]) -> Iterator[TopicSeconds]:
-        bounds = topic_bounds(table)
+        bounds = find_topic_bounds(table)
         second, *sums = (table.column(name).to_numpy() for name in ("second", *SUMS))
         day_start = self.day.start
         for start, end in pairwise(bounds.tolist()):
@@ -155,13 +155,13 @@ class TopicRows:
             names = table.column("gateway").slice(start, begin - start).to_pylist()
             gateways = sorted(zip(names, sums[0][start:begin].tolist(), sums[4][start:begin].tolist(), strict=True))
             own = second[begin:end]
-            excluded = excluded_seconds(self.exclusions, topic, self.observed, self.day) if self.exclusions else 0
+            excluded = count_excluded_seconds(self.exclusions, topic, self.observed, self.day) if self.exclusions else 0
             columns = {name: each[begin:end] for name, each in zip(SUMS, sums, strict=True)}
             yield TopicSeconds(protocol, topic, own, tick[own - day_start], **columns, gateways=gateways, excluded_seconds=excluded)
 
 
 class _Written:
-    """The function for mapInArrow that writes what `make` makes of a partition as a file of `folder`, and yields the number of its rows."""
+    """The function for mapInArrow that writes a partition's table (of `make`) as a file of `folder`, and yields the number of its rows."""
 
     def __init__(self, make: TopicRows, folder: str) -> None:
         self.make = make
@@ -175,14 +175,14 @@ class _Written:
         assert task is not None, "runs on a worker"
         count = 0
         with ParquetWriter(f"{self.folder}/part-{task.partitionId():05}.parquet", self.make.schema) as file:
-            for table in self.make.tables(batches):
+            for table in self.make.make_tables(batches):
                 count += table.num_rows
                 file.write_table(table)
         yield pa.RecordBatch.from_arrays([pa.array([count], pa.int64())], ["rows"])
 
 
-def added_up(table: pa.Table) -> pa.Table:
-    """Whole topics of `lines` → the same of `usage`: by topic, first what passed at its gateways, then its seconds."""
+def sum_lines(table: pa.Table) -> pa.Table:
+    """Whole topics of `select_lines` → the same of `sum_usage`: by topic, first its gateways' rows, then its seconds."""
     codes, names = [], []
     for name in (*KEY, "gateway"):
         found = table.column(name).combine_chunks().dictionary_encode()
@@ -220,9 +220,9 @@ def added_up(table: pa.Table) -> pa.Table:
     return both.take(pa.array(order)).drop_columns([PLACE]).combine_chunks()
 
 
-def quota_topics() -> Callable[[str, str], bool]:
-    """Whether a topic can have a quota: a name that a snapshot can hold, not the broker's own, a retry, a dead letter or a generated name
-    (`limiter.protocols`). The rule of the file holds for those. The function needs no module of ours."""
+def make_quota_filter() -> Callable[[str, str], bool]:
+    """A function (protocol, topic) → whether the topic can have a quota: a snapshot can hold its name, and it is not the broker's own, a
+    retry, a dead letter or a generated name (`limiter.protocols`). Those keep the file's rule. The function needs no module of ours."""
     rules = {names.name: (names.no_quota_pattern(), len(names.topic_parts)) for names in PROTOCOL_NAMES.values()}
     most = MAX_TEXT_CHARS
 
@@ -235,7 +235,7 @@ def quota_topics() -> Callable[[str, str], bool]:
     return can_have_quota
 
 
-def whole_topics(batches: Iterable[pa.RecordBatch], names: Sequence[str] = KEY) -> Iterator[pa.Table]:
+def split_by_topic(batches: Iterable[pa.RecordBatch], names: Sequence[str] = KEY) -> Iterator[pa.Table]:
     """The stream in tables of at least MIN_ROWS rows (but the last), cut where a topic ends: where one of `names` changes."""
     held: list[pa.RecordBatch] = []
     count = 0
@@ -245,7 +245,7 @@ def whole_topics(batches: Iterable[pa.RecordBatch], names: Sequence[str] = KEY) 
         if count < MIN_ROWS:
             continue
         table = pa.Table.from_batches(held).combine_chunks()
-        end = int(topic_bounds(table, names)[-2])  # where the last topic begins, which may go on
+        end = int(find_topic_bounds(table, names)[-2])  # where the last topic begins, which may go on
         if end:
             yield table.slice(0, end)
         rest = table.slice(end)
@@ -254,7 +254,7 @@ def whole_topics(batches: Iterable[pa.RecordBatch], names: Sequence[str] = KEY) 
         yield pa.Table.from_batches(held).combine_chunks()
 
 
-def topic_bounds(table: pa.Table, names: Sequence[str] = KEY) -> NDArray[np.int64]:
+def find_topic_bounds(table: pa.Table, names: Sequence[str] = KEY) -> NDArray[np.int64]:
     """Where each topic of a sorted table begins, and the number of rows at the end."""
     changes = np.zeros(table.num_rows, dtype=np.bool_)
     for name in names:

@@ -22,8 +22,8 @@ from spark_jobs import commands
 from spark_jobs.commands import compute
 from spark_jobs.days import Day
 from spark_jobs.errors import NeedsSparkError
-from spark_jobs.log.files import files_of
-from spark_jobs.log.plain import plain_day
+from spark_jobs.log.files import list_log_files
+from spark_jobs.log.plain import read_plain_day
 from spark_jobs.method.outcomes import OUTCOMES
 from spark_jobs.schemas import OUTCOMES as OUTCOMES_SCHEMA
 from spark_jobs.schemas import TOPICS as TOPICS_SCHEMA
@@ -166,9 +166,9 @@ def changed(**fields: Any) -> Spoil:
 )  # fmt: skip
 def test_what_is_not_plain_is_left_to_spark(tmp_path: Path, spoil: Spoil, said: str) -> None:
     write(tmp_path, DATES[0], gateways=("g1",), spoil=spoil)
-    files = files_of(Location.of("log", tmp_path), Day(DATES[0]).partitions, LocalStorage())
+    files = list_log_files(Location.of("log", tmp_path), Day(DATES[0]).partitions, LocalStorage())
     with pytest.raises(NeedsSparkError, match=said):
-        plain_day(files, Day(DATES[0]))
+        read_plain_day(files, Day(DATES[0]))
 
 
 def test_of_a_day_that_is_not_over_no_hour_to_come_is_marked_as_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,12 +214,12 @@ def test_a_day_that_is_just_over_and_without_its_end_is_refused(
 
 def test_strays_and_lines_of_the_day_beside_it_are_counted_and_left_out(tmp_path: Path) -> None:
     write(tmp_path, DATES[0], gateways=("g1",), spoil=changed(ts=1))
-    files = files_of(Location.of("log", tmp_path), Day(DATES[0]).partitions, LocalStorage())
-    found = plain_day(files, Day(DATES[0]))
+    files = list_log_files(Location.of("log", tmp_path), Day(DATES[0]).partitions, LocalStorage())
+    found = read_plain_day(files, Day(DATES[0]))
     assert sum(each.stray for each in found.counts.files.values()) == 1
     assert len(found.rows) == sum(each.rows for each in found.counts.files.values()) - 1
     berlin = Day(DATES[0], "Asia/Kolkata")  # half an hour beside full hours of UTC
-    beside = plain_day(files, berlin)
+    beside = read_plain_day(files, berlin)
     assert len(beside.rows) + sum(each.stray + each.another_day for each in beside.counts.files.values()) == len(found.rows) + 1
 
 

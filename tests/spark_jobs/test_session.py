@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.days import Day
 from spark_jobs.errors import EnvironmentFaultError
-from spark_jobs.log.usage import SUMS, TopicRows, quota_topics
+from spark_jobs.log.usage import SUMS, TopicRows, make_quota_filter
 from spark_jobs.session import find_java, java_version, local_cores, require_a_name, ship_by_value, spark_session
 
 
@@ -90,7 +90,7 @@ def test_functions_that_run_on_the_workers_need_nothing_of_ours_there(tmp_path: 
     day = Day("2026-11-20")
     row = {"protocol": "rocketmq", "topic": "orders", "second": day.start + 5, **dict.fromkeys(SUMS, 0), "passed": 9, "passed_bytes": 90}
     batch = pa.RecordBatch.from_pylist([{**row, "gateway": None}], _USAGE)
-    shipped = cloudpickle.dumps((TopicRows(day, np.ones(day.seconds, np.bool_), (), 10_000, quota_topics()), batch))  # type: ignore[no-untyped-call]
+    shipped = cloudpickle.dumps((TopicRows(day, np.ones(day.seconds, np.bool_), (), 10_000, make_quota_filter()), batch))  # type: ignore[no-untyped-call]
     done = subprocess.run([sys.executable, "-c", ON_A_WORKER], input=shipped, cwd=tmp_path, capture_output=True, check=False)
     assert (done.stdout.decode().split(), done.stderr.decode()) == (["9", "90"], "")
 

@@ -12,8 +12,8 @@ import pytest
 
 from spark_jobs.days import Day
 from spark_jobs.log import arrow_lines
-from spark_jobs.log.arrow_lines import Piece, dealt, fields_of, pieces_of, whole_lines
-from spark_jobs.log.files import files_of
+from spark_jobs.log.arrow_lines import Piece, cut_into_pieces, deal_pieces, parse_fields, read_whole_lines
+from spark_jobs.log.files import list_log_files
 from spark_jobs.log.parse import parse
 from spark_jobs.log.read import CODECS, read_lines, read_rows
 from spark_jobs.schemas import WITH_SENDER
@@ -38,7 +38,7 @@ def line(**changes: Any) -> bytes:
 
 def test_good_lines_are_parsed_and_what_is_not_asked_for_is_left_out() -> None:
     block = b'{"v":1,"topic":"a","heartbeat":true}\n{"topic":"gr\xc3\xb6\\u00dfe","more":{"x":[1,2.5,null]}}\n{"v":2,"topic":null}\n'
-    found = fields_of(block, FIELDS)
+    found = parse_fields(block, FIELDS)
     assert found is not None
     assert found.to_pylist() == [
         {"v": 1, "topic": "a", "heartbeat": True},
@@ -84,9 +84,9 @@ ODD = {
 @pytest.mark.parametrize("odd", ODD.values(), ids=list(ODD))
 def test_a_block_with_anything_odd_in_it_is_left_to_spark(odd: bytes) -> None:
     good = b'{"v":1,"topic":"a"}'
-    assert fields_of(good, FIELDS) is not None
+    assert parse_fields(good, FIELDS) is not None
     for block in (odd, good + b"\n" + odd, odd + b"\n" + good, good + b"\n" + odd + b"\n" + good + b"\n"):
-        assert fields_of(block, FIELDS) is None or block == good + b"\n", block
+        assert parse_fields(block, FIELDS) is None or block == good + b"\n", block
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 7, 10, 11, 12, 1000])
@@ -96,7 +96,7 @@ def test_each_line_of_a_file_is_in_one_piece_however_it_is_cut(tmp_path: Path, s
         path = tmp_path / "lines"
         path.write_bytes(content)
         pieces = [Piece(str(path), "", None, start, min(start + step, len(content))) for start in range(0, len(content), step)]
-        blocks = [block for piece in pieces for block in whole_lines(piece)]
+        blocks = [block for piece in pieces for block in read_whole_lines(piece)]
         assert b"".join(blocks) == content
         assert all(block.endswith(b"\n") for block in blocks[:-1])
 
@@ -104,7 +104,7 @@ def test_each_line_of_a_file_is_in_one_piece_however_it_is_cut(tmp_path: Path, s
 def test_a_line_that_a_gateway_is_still_writing_is_read_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     path.write_bytes(b"one\ntwo, which has grown\nthree\n")
-    assert b"".join(whole_lines(Piece(str(path), "", None, 0, 6))) == b"one\ntwo, which has grown\n"
+    assert b"".join(read_whole_lines(Piece(str(path), "", None, 0, 6))) == b"one\ntwo, which has grown\n"
 
 
 def test_a_file_that_a_gateway_closes_before_it_is_read_is_read(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_file_that_a_gateway_closes_before_it_is_read_is_read(tmp_path: Path) 
     listed = tmp_path / "g-0-000001.jsonl.open"
     piece = Piece(str(listed), listed.as_uri(), None, 0, len(line()))
     (tmp_path / "g-0-000001.jsonl").write_bytes(line())
-    assert list(whole_lines(piece)) == [line()]
+    assert list(read_whole_lines(piece)) == [line()]
 
 
 def test_small_files_are_parsed_many_at_a_time_and_lines_keep_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,9 +126,9 @@ def test_small_files_are_parsed_many_at_a_time_and_lines_keep_their_files(tmp_pa
 
     def recorded(block: bytes, fields: pa.Schema) -> pa.Table | None:
         parsed.append(block)
-        return fields_of(block, fields)
+        return parse_fields(block, fields)
 
-    monkeypatch.setattr(arrow_lines, "fields_of", recorded)
+    monkeypatch.setattr(arrow_lines, "parse_fields", recorded)
     asked = pa.RecordBatch.from_arrays([pa.array([0])], ["id"])
     seq = pa.schema([("seq", pa.int64())])
     rows = pa.Table.from_batches(list(arrow_lines.Parse([pieces], seq)(iter([asked]))))
@@ -143,13 +143,13 @@ def test_small_files_are_parsed_many_at_a_time_and_lines_keep_their_files(tmp_pa
 
 def test_tasks_have_about_as_many_bytes_and_all_pieces_once(tmp_path: Path) -> None:
     pieces = [Piece(f"f{at}", "", None, 0, at * 1000_000) for at in range(1, 101)]
-    tasks = dealt(pieces, 2)
+    tasks = deal_pieces(pieces, 2)
     assert sorted(each for task in tasks for each in task) == sorted(pieces)
     loads = [sum(each.end for each in task) for task in tasks]
     assert len(tasks) > 30
     assert max(loads) < 1.2 * min(loads)
-    assert dealt(pieces[:1], 2) == [pieces[:1]]
-    assert dealt([], 2) == [[]]
+    assert deal_pieces(pieces[:1], 2) == [pieces[:1]]
+    assert deal_pieces([], 2) == [[]]
 
 
 CASES = [
@@ -169,7 +169,7 @@ def test_rows_are_those_that_spark_alone_would_make(spark: SparkSession, tmp_pat
     folder.mkdir(parents=True)
     for at, content in enumerate(CASES if alone else [b"\n".join(CASES)]):
         (folder / f"g-b-{at:06}{form}").write_bytes(gzip.compress(content) if form.endswith("gz") else content)
-    files = files_of(log, DAY.partitions, storage_for(log))
+    files = list_log_files(log, DAY.partitions, storage_for(log))
     found = read_rows(spark, files, DAY, senders=True)
 
     def of(rows: DataFrame) -> list[str]:
@@ -182,4 +182,4 @@ def test_rows_are_those_that_spark_alone_would_make(spark: SparkSession, tmp_pat
     assert of(found) == expected
     assert any("json" in each for each in expected)
     if alone:
-        assert all(len(list(pieces_of([file], CODECS))) == (file.size > 0) for file in files)
+        assert all(len(list(cut_into_pieces([file], CODECS))) == (file.size > 0) for file in files)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from spark_jobs.days import Day
-from spark_jobs.log.exclusions import Exclusion, excluded_seconds
+from spark_jobs.log.exclusions import Exclusion, count_excluded_seconds
 
 DAY = Day("2026-11-20")
 
@@ -45,6 +45,6 @@ def test_seconds_are_counted_once_within_the_day_and_only_where_observed() -> No
     observed = np.ones(DAY.seconds, dtype=np.bool_)
     observed[:50] = False
     both = [Exclusion(DAY.start - 100, DAY.start + 100, "orders", ""), Exclusion(DAY.start + 90, DAY.start + 110, "ord*", "")]
-    assert excluded_seconds(both, "orders", observed, DAY) == 60
-    assert excluded_seconds(both, "audit", observed, DAY) == 0
-    assert excluded_seconds([Exclusion(DAY.end + 5, DAY.end + 9, "*", "")], "orders", observed, DAY) == 0
+    assert count_excluded_seconds(both, "orders", observed, DAY) == 60
+    assert count_excluded_seconds(both, "audit", observed, DAY) == 0
+    assert count_excluded_seconds([Exclusion(DAY.end + 5, DAY.end + 9, "*", "")], "orders", observed, DAY) == 0

@@ -10,7 +10,7 @@ import pytest
 
 from spark_jobs.days import Day
 from spark_jobs.errors import InsufficientInputError
-from spark_jobs.log.files import StoredLogFile, files_of
+from spark_jobs.log.files import StoredLogFile, list_log_files
 from spark_jobs.storage.local import LocalStorage
 from spark_jobs.storage.location import Location
 from spark_jobs.storage.storage import StoredFile
@@ -25,7 +25,7 @@ def put(path: Path, text: str = "x\n") -> None:
 
 
 def look(folder: Path, hours: list[tuple[str, str]] | None = None) -> list[StoredLogFile]:
-    return files_of(Location.of("log", folder), hours or HOURS, LocalStorage())
+    return list_log_files(Location.of("log", folder), hours or HOURS, LocalStorage())
 
 
 def names(folder: Path) -> list[str]:
@@ -41,7 +41,7 @@ def test_files_of_these_hours_are_read_in_order(tmp_path: Path) -> None:
     put(tmp_path / "corrupt" / DAY / "hr=00/c.jsonl.gz")
     files = look(tmp_path)
     assert [file.name for file in files] == [f"{DAY}/hr=00/a.jsonl.open", f"{DAY}/hr=01/b.jsonl"]
-    assert files[0].facts() == {"path": f"{DAY}/hr=00/a.jsonl.open", "bytes": 1, "sha256": hashlib.sha256(b"a").hexdigest()}
+    assert files[0].describe() == {"path": f"{DAY}/hr=00/a.jsonl.open", "bytes": 1, "sha256": hashlib.sha256(b"a").hexdigest()}
     assert [file.name for file in look(tmp_path, [("2026-11-20", "01"), ("2026-11-21", "00")])] == [
         f"{DAY}/hr=01/b.jsonl",
         "dt=2026-11-21/hr=00/c.jsonl",
@@ -103,7 +103,7 @@ def test_a_file_that_is_renamed_meanwhile_is_found_under_its_new_name(tmp_path: 
                 entry.location.local.rename(entry.location.local.with_suffix(""))
             return super().checksum(entry)
 
-    (file,) = files_of(Location.of("log", tmp_path), HOURS, Closing())
+    (file,) = list_log_files(Location.of("log", tmp_path), HOURS, Closing())
     assert file.name == f"{DAY}/hr=00/a.jsonl"
 
 
@@ -115,7 +115,7 @@ def test_files_that_go_on_vanishing_are_insufficient_input(tmp_path: Path) -> No
             raise FileNotFoundError(str(entry))
 
     with pytest.raises(InsufficientInputError, match="vanish"):
-        files_of(Location.of("log", tmp_path), HOURS, Vanishing())
+        list_log_files(Location.of("log", tmp_path), HOURS, Vanishing())
 
 
 def test_a_day_without_files_is_insufficient_input(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_jobs.days import Day
-from spark_jobs.log.parse import corrupt_lines, parse
+from spark_jobs.log.parse import find_corrupt_lines, parse
 from support.access_logs import heartbeat_line, usage_line
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def test_every_fault_of_a_line_has_its_name(spark: SparkSession) -> None:
 
 def test_corrupt_lines_keep_their_text_and_the_others_do_not(spark: SparkSession) -> None:
     given = lines(spark, *[line for line, _ in FAULTS])
-    assert [(row.line, row.fault) for row in corrupt_lines(given, DAY).collect()] == [
+    assert [(row.line, row.fault) for row in find_corrupt_lines(given, DAY).collect()] == [
         (line, fault) for line, fault in FAULTS if fault not in (None, "stray")
     ]
     assert "line" not in parse(given, DAY).columns

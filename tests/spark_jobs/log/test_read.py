@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from spark_jobs.days import Day
-from spark_jobs.log.files import files_of
+from spark_jobs.log.files import list_log_files
 from spark_jobs.log.read import read_lines
-from spark_jobs.log.unpack import unpacked_lines
+from spark_jobs.log.unpack import unpack_lines
 from spark_jobs.storage.choice import storage_for
 from spark_jobs.storage.location import Location
 
@@ -29,7 +29,7 @@ def packed(codec: str, data: bytes) -> bytes:
 
 
 def unpack(codec: str, content: bytes) -> list[bytes]:
-    return [line for lines in unpacked_lines(pa.py_buffer(content), codec) for line in lines]
+    return [line for lines in unpack_lines(pa.py_buffer(content), codec) for line in lines]
 
 
 @pytest.mark.parametrize("codec", ["gzip", "zstd"])
@@ -67,7 +67,7 @@ def test_lines_are_read_from_odd_folders_with_the_file_they_stand_in_and_without
         path = log.local / f"dt={DATE}" / name
         path.parent.mkdir(parents=True)
         path.write_bytes(content)
-    files = files_of(log, Day(DATE).partitions, storage_for(log))
+    files = list_log_files(log, Day(DATE).partitions, storage_for(log))
     found = sorted((log.relative(row.file).removeprefix(f"dt={DATE}/"), row.line) for row in read_lines(spark, files).collect())
     names = list(contents)
     assert found == [

@@ -14,7 +14,7 @@ from limiter.rules.sender import Sender
 from limiter.topics import rocketmq_topic
 from spark_jobs.days import Day
 from spark_jobs.log.parse import parse
-from spark_jobs.log.sequence import BITS, Stretch, count, once
+from spark_jobs.log.sequence import BITS, Stretch, count, drop_duplicates
 from spark_jobs.schemas import COUNTS
 
 if TYPE_CHECKING:
@@ -59,11 +59,11 @@ def test_of_lines_under_one_number_the_smallest_stays_and_other_stretches_are_le
     given = rows(spark, numbers)
     found = count(given, DAY, many=many)
     assert found.repeated == [Stretch("g", "b", 1)]
-    kept = once(given, found.repeated)
+    kept = drop_duplicates(given, found.repeated)
     assert sorted((row.gateway, row.boot, row.seq, row.messages) for row in kept.collect()) == [
         ("g", "b", 10, 7), ("g", "b", 14, 1), ("g", "c", 10, 3), ("h", "b", BITS + 7, 2),
     ]  # fmt: skip
-    assert once(given, []) is given
+    assert drop_duplicates(given, []) is given
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["on the driver", "on the workers"])

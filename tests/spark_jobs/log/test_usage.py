@@ -15,7 +15,7 @@ from spark_jobs.days import Day
 from spark_jobs.log import usage
 from spark_jobs.log.exclusions import Exclusion
 from spark_jobs.log.unpack import Unpack
-from spark_jobs.log.usage import PLACE, SHARE, SUMS, TopicRows, added_up, quota_topics, topic_bounds, whole_topics
+from spark_jobs.log.usage import PLACE, SHARE, SUMS, TopicRows, find_topic_bounds, make_quota_filter, split_by_topic, sum_lines
 from spark_jobs.schemas import COUNTS
 from spark_jobs.session import ship_by_value
 
@@ -39,19 +39,19 @@ def stream(lengths: dict[str, int], size: int) -> list[pa.RecordBatch]:
 def test_topics_stay_whole_however_the_stream_is_cut(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(usage, "MIN_ROWS", 30)
     lengths = {f"t{at:02}": at % 5 * 20 + 1 for at in range(30)}
-    tables = list(whole_topics(stream(lengths, size)))
+    tables = list(split_by_topic(stream(lengths, size)))
     seen = [name for table in tables for name in dict.fromkeys(table.column("topic").to_pylist())]
     assert seen == list(lengths)
     assert sum(table.num_rows for table in tables) == sum(lengths.values()) + len(lengths)
     assert len(tables) > 5 or size > 1000
-    assert list(whole_topics([])) == []
+    assert list(split_by_topic([])) == []
 
 
 def test_the_rows_of_each_topic_have_its_sums_and_its_gateways(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usage, "MIN_ROWS", 30)
     monkeypatch.setattr(usage, "MAX_TOPICS", 2)
     lengths = {"%RETRY%p1": 9, **{f"t{at}": at + 1 for at in range(9)}}
-    make = TopicRows(DAY, np.ones(DAY.seconds, dtype=np.bool_), (), 10_000, quota_topics())
+    make = TopicRows(DAY, np.ones(DAY.seconds, dtype=np.bool_), (), 10_000, make_quota_filter())
     rows = [row for batch in make(iter(stream(lengths, 11))) for row in batch.to_pylist()]
     found = {(row["topic"], row["dimension"]): row for row in rows}
     assert len(found) == len(rows) == 18
@@ -82,7 +82,7 @@ def test_lines_are_added_up_to_seconds_and_gateways_also_where_two_topics_share_
         {"topic": "a", "second": 10, **none, "passed": 2, "refused": 2, "passed_bytes": 101, "refused_bytes": 110, "peak_100ms": 4,
          "largest": 70, "gateway": None},
     ]  # fmt: skip
-    assert added_up(given).to_pylist() == [{"protocol": "rocketmq"} | each for each in expected]
+    assert sum_lines(given).to_pylist() == [{"protocol": "rocketmq"} | each for each in expected]
 
 
 ON_A_WORKER = """
@@ -99,7 +99,7 @@ print(len(rows), rows[0]["total"], unpack.codec)
 def test_what_runs_on_the_workers_needs_nothing_of_ours_there(tmp_path: Path) -> None:
     ship_by_value()
     exclusion = Exclusion.of("2026-11-20T00:00:00Z/2026-11-20T00:00:05Z:a*")
-    make = TopicRows(DAY, np.ones(DAY.seconds, dtype=np.bool_), (exclusion,), 10_000, quota_topics())
+    make = TopicRows(DAY, np.ones(DAY.seconds, dtype=np.bool_), (exclusion,), 10_000, make_quota_filter())
     shipped = cloudpickle.dumps((make, Unpack("gzip"), stream({"t1": 5, "t2": 6}, 3)))  # type: ignore[no-untyped-call]
     done = subprocess.run([sys.executable, "-c", ON_A_WORKER], input=shipped, cwd=tmp_path, capture_output=True, check=False)
     assert (done.stdout.decode().split(), done.stderr.decode()) == (["4", "35", "gzip"], "")
@@ -107,7 +107,7 @@ def test_what_runs_on_the_workers_needs_nothing_of_ours_there(tmp_path: Path) ->
 
 def test_bounds_are_where_protocol_or_topic_change() -> None:
     table = pa.table({"protocol": ["a", "a", "b", "b"], "topic": ["x", "x", "x", "y"]})
-    assert topic_bounds(table).tolist() == [0, 2, 3, 4]
+    assert find_topic_bounds(table).tolist() == [0, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
@@ -117,4 +117,4 @@ def test_bounds_are_where_protocol_or_topic_change() -> None:
      ("amqp", "orders", False), ("smtp", "orders", False)],
 )  # fmt: skip
 def test_the_brokers_own_topics_and_names_that_no_snapshot_holds_get_no_quota(protocol: str, topic: str, can: bool) -> None:
-    assert quota_topics()(protocol, topic) is can
+    assert make_quota_filter()(protocol, topic) is can
