@@ -74,7 +74,7 @@ def compute(
         print(f"sluice: {error}", file=sys.stderr)
         return USAGE
     try:
-        asked = Computation(date, _moment(now), Parameters.of(parameters), incidents, allow_partial, heap, settings)
+        asked = Computation(date, _parse_moment(now), Parameters.of(parameters), incidents, allow_partial, heap, settings)
         summary = _compute(places, asked, master)
     except InsufficientInputError as error:
         print(f"sluice: {error}", file=sys.stderr)
@@ -129,7 +129,7 @@ class Computation(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing was asked of Spark, or that only Spark knows."""
+        """Whether nothing is asked for that only Spark does."""
         return not self.exclusions and not self.conf and self.driver_memory is None
 
 
@@ -139,7 +139,7 @@ def _compute(places: NightPlaces, asked: Computation, master: str | None) -> str
     pins = read_pins(storage_for(places.pins).read(places.pins)) if places.pins is not None and places.pins.is_local else None
     log_bytes = UNKNOWN_BYTES
     if places.log.is_local:
-        files = files_of_day(places.log, Day(date, asked.parameters.time_zone))
+        files = list_day_files(places.log, Day(date, asked.parameters.time_zone))
         log_bytes = lines_bytes(files)
         known = f"{pluralise(len(files), 'file')}, {sum(size for _, size in files) / 1e6:.1f} MB of log"
     else:
@@ -147,13 +147,13 @@ def _compute(places: NightPlaces, asked: Computation, master: str | None) -> str
     if log_bytes <= plain_bytes(machine_memory()) and asked.is_plain and places.are_local and does_without_spark(master):
         try:
             print(f"{date}: {known}", file=sys.stderr)
-            return _night(None, places, asked, before, pins)
+            return _run_night(None, places, asked, before, pins)
         except NeedsSparkError as error:
             known = str(error)
     print(f"{date}: {known}; Spark takes half a minute before it reads", file=sys.stderr)
     with spark_session(master, log_bytes=log_bytes, driver_memory=asked.driver_memory, conf=asked.conf) as spark:
         try:
-            return _night(spark, places, asked, before, pins)
+            return _run_night(spark, places, asked, before, pins)
         except Exception as error:
             if type(error).__module__.partition(".")[0] not in {"pyspark", "py4j"}:
                 raise
@@ -171,7 +171,9 @@ def does_without_spark(master: str | None) -> bool:
     return master is not None and local_cores(master) is not None and not submitted and SparkSession.getActiveSession() is None
 
 
-def _night(spark: SparkSession | None, places: NightPlaces, asked: Computation, before: Snapshot | None, pins: Sequence[Pin] | None) -> str:
+def _run_night(
+    spark: SparkSession | None, places: NightPlaces, asked: Computation, before: Snapshot | None, pins: Sequence[Pin] | None
+) -> str:
     """`before` and `pins` are read here where they are not yet."""
     from spark_jobs.compute import NightInputs, compute_quotas
     from spark_jobs.state.state import DayStates
@@ -200,21 +202,21 @@ def _night(spark: SparkSession | None, places: NightPlaces, asked: Computation, 
     return (
         f"{date}: {day.rows} lines in {len(day.inputs)} files, {day.corrupt} corrupt, {day.stray} of another day, {day.duplicates} twice, "
         f"{day.missing_lines} missing, "
-        f"{day.observed_seconds} of {day.end - day.start} seconds observed; {parts - 2} quotas{_lists(snapshot)}; "
+        f"{day.observed_seconds} of {day.end - day.start} seconds observed; {parts - 2} quotas{_describe_lists(snapshot)}; "
         f"wrote {places.output.shown} (sha256 {hashlib.sha256(data).hexdigest()})"
     )
 
 
-def files_of_day(log: Location, day: Day) -> list[tuple[str, int]]:
-    """Name and size of the files of a local log that the day, of whatever time zone, is read from."""
+def list_day_files(log: Location, day: Day) -> list[tuple[str, int]]:
+    """Name and size of the files of a local log for the day, of whatever time zone."""
     hours = {f"dt={date}/hr={hour}" for date, hour in day.partitions}
     storage = storage_for(log)
     found = [entry for date in sorted({date for date, _ in day.partitions}) for entry in storage.files(log.child(f"dt={date}"))]
     return [(each.name, each.size) for each in found if log.relative(each.location).rpartition("/")[0] in hours]
 
 
-def _lists(snapshot: Snapshot) -> str:
-    """Topics that are not simply computed, counted."""
+def _describe_lists(snapshot: Snapshot) -> str:
+    """How many topics are not simply computed, and how many gateways are missing, as text."""
     counts = {name: len(found) for name in ("learning", "held", "pinned") if isinstance(found := snapshot.night.get(name), list) and found}
     counts |= {"gateways missing": len(found)} if isinstance(found := snapshot.night.get("missing_gateways"), list) and found else {}
     return "".join(f", {count} {name}" for name, count in counts.items())
@@ -227,7 +229,7 @@ def _load(location: Location, storage: Storage) -> Snapshot:
         raise ValueError(f"--previous: {location.shown}: {error}") from error
 
 
-def _moment(now: str | None) -> str:
+def _parse_moment(now: str | None) -> str:
     if now is None:
         return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     if re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", now) is None:

@@ -41,7 +41,7 @@ from spark_jobs.storage.storage import Storage
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FAMILIES = 9  # rows of outcomes of a topic and dimension (`outcomes.contenders`)
+FAMILIES = 9  # rows of outcomes of a topic and dimension (`outcomes.make_contenders`)
 HISTORY_DAYS = 28  # days of outcomes that the evidence and the guard look back on
 
 
@@ -76,38 +76,38 @@ def compute_quotas(spark: SparkSession | None, job: NightInputs) -> tuple[Snapsh
     )  # fmt: skip
     before = state.manifest_or_none(day.date)
     manifest = learn_day(spark, task)
-    result = quotas_after(spark, job, manifest, before)
+    result = compute_from_states(spark, job, manifest, before)
     write_arrow(spark, result.outcomes, "outcomes", OUTCOMES_SCHEMA, state.data(manifest))
     published = replace(manifest, fleet=result.fleet)
     state.publish(published)
-    warning = mark_counted(job.log, day.date, published.start, _read_until(published))
+    warning = mark_counted(job.log, day.date, published.start, _find_end_of_log(published))
     if warning:
         print(f"sluice: {warning}", file=sys.stderr)
     return result.frame, result.quotas, published
 
 
-def quotas_after(spark: SparkSession | None, job: NightInputs, manifest: Manifest, before: Manifest | None) -> NightResult:
-    """What follows from the day of `manifest`, whose rows are there, and the states of earlier days. `before`: the day's earlier manifest,
-    where it is computed again."""
+def compute_from_states(spark: SparkSession | None, job: NightInputs, manifest: Manifest, before: Manifest | None) -> NightResult:
+    """The quotas that follow from the day of `manifest`, whose rows are written, and the states of earlier days. `before`: the day's
+    earlier manifest, where it is computed again."""
     parameters, state = job.parameters, job.state
     day = Day(job.date, parameters.time_zone)
     earlier = [each for each in state.before(day.date, parameters.remember_days - 1) if each.zone == day.zone]
     days = [*earlier, manifest]
-    today = _remembered(spark, state, "topics", [manifest], 0, () if state.root.is_local else TODAY)  # a query elsewhere takes seconds
-    rows = _rows_of(today)
+    today = _open_table(spark, state, "topics", [manifest], 0, () if state.root.is_local else TODAY)  # a query elsewhere takes seconds
+    rows = _count_rows(today)
     if state.root.is_local and earlier:  # a silent day says nothing of the others
-        rows = max(rows, _rows_of(_remembered(spark, state, "topics", earlier[-1:], 0)))
-    topics = _remembered(spark, state, "topics", days, rows, [*COLUMNS, "refused_hours"])
-    outcomes = _remembered(
+        rows = max(rows, _count_rows(_open_table(spark, state, "topics", earlier[-1:], 0)))
+    topics = _open_table(spark, state, "topics", days, rows, [*COLUMNS, "refused_hours"])
+    outcomes = _open_table(
         spark, state, "outcomes", [each for each in earlier[-HISTORY_DAYS:] if each.fleet], FAMILIES * rows, OUTCOMES.names
     )
     previous, later = job.previous, False
     if previous is not None and previous.date is not None and previous.date >= day.date:
         if before is not None and before.fleet:
-            previous = _without_rates_of_tonight(spark, job, previous, before)
+            previous = _restore_rates_before(spark, job, previous, before)
         else:
-            later = True  # what was in force on the day is not known
-    incidents = left_out(topics, days, job.exclusions) if job.exclusions else {}
+            later = True  # the quotas in force on the day are not known
+    incidents = find_excluded_topics(topics, days, job.exclusions) if job.exclusions else {}
     sha256 = job.previous.sha256() if job.previous is not None else None
     return compute_night(
         Night(
@@ -116,14 +116,14 @@ def quotas_after(spark: SparkSession | None, job: NightInputs, manifest: Manifes
     )  # fmt: skip
 
 
-def _read_until(day: Manifest) -> int:
-    """The end of what was read of a day: of one that is not over its newest line."""
+def _find_end_of_log(day: Manifest) -> int:
+    """The end of the day, or of its newest line where the day is not over."""
     if day.end <= time.time():
         return day.end
     return max((int(each["last"]) + 1 for each in day.gateways.values()), default=day.start)
 
 
-def _remembered(
+def _open_table(
     spark: SparkSession | None, state: DayStates, table: str, days: Sequence[Manifest], rows_a_day: int, kept: Sequence[str] = ()
 ) -> Remembered:
     """A table of these days, without the loss surfaces where it is not asked for them: they are nine tenths of the bytes."""
@@ -136,23 +136,23 @@ def _remembered(
     return Remembered(read, list(folders), rows_a_day, kept)
 
 
-def _rows_of(today: Remembered) -> int:
+def _count_rows(today: Remembered) -> int:
     return sum(len(each) for each in today.tables(["dimension"]))
 
 
-def _outcomes(spark: SparkSession | None, folders: list[Location]) -> pa.Table:
+def _read_outcomes(spark: SparkSession | None, folders: list[Location]) -> pa.Table:
     return read_arrow(spark, "outcomes", OUTCOMES, OUTCOMES_SCHEMA, folders)
 
 
-def _without_rates_of_tonight(spark: SparkSession | None, job: NightInputs, previous: Snapshot, before: Manifest) -> Snapshot:
-    """What was live before this night was first computed: a night that took its own quotas for the live ones would move twice.
+def _restore_rates_before(spark: SparkSession | None, job: NightInputs, previous: Snapshot, before: Manifest) -> Snapshot:
+    """The snapshot that was live before this night was first computed: a night that took its own quotas for the live ones would move twice.
 
     `previous` with the rates and bursts of the day's own outcomes, `before` being the day's earlier manifest.
     """
-    return rates_of_the_day(previous, _outcomes(spark, [job.state.data(before)]))
+    return restore_rates(previous, _read_outcomes(spark, [job.state.data(before)]))
 
 
-def rates_of_the_day(previous: Snapshot, outcomes: pa.Table) -> Snapshot:
+def restore_rates(previous: Snapshot, outcomes: pa.Table) -> Snapshot:
     """`previous` with the quotas that were in force on the day that `outcomes` judged.
 
     Those of topics that no remembered day has seen (status `kept`) are judged by none and stay as they are.
@@ -170,9 +170,9 @@ def rates_of_the_day(previous: Snapshot, outcomes: pa.Table) -> Snapshot:
     return replace(previous, quotas=tuple(quotas))
 
 
-def left_out(topics: Remembered, days: Sequence[Manifest], exclusions: Sequence[Exclusion]) -> dict[str, NDArray[np.bool_]]:
-    """Which topics learn nothing from which earlier day: an incident that its state was computed with is lost as a whole day of the topic.
-    The newest day was read without the incident's seconds, and so were days whose manifest names it."""
+def find_excluded_topics(topics: Remembered, days: Sequence[Manifest], exclusions: Sequence[Exclusion]) -> dict[str, NDArray[np.bool_]]:
+    """The topics that learn nothing from an earlier day, by day: an incident that its state was computed with is lost as a whole day of the
+    topic. The newest day was read without the incident's seconds, and so were days whose manifest names it."""
     keys, _ = keys_and_refused_days(topics)
     found: dict[str, NDArray[np.bool_]] = {}
     for each in exclusions:

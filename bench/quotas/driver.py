@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from limiter.quota_snapshot import dump_pieces
-from spark_jobs.compute import NightInputs, quotas_after
+from spark_jobs.compute import NightInputs, compute_from_states
 from spark_jobs.days import Day
 from spark_jobs.parameters import Parameters
 from spark_jobs.schemas import OUTCOMES as OUTCOMES_SCHEMA
@@ -96,7 +96,7 @@ def with_outcomes(state: DayStates, topics: int) -> None:
     write_state(small, TEMPLATES, 10, last=dates[-1])
     manifest = small.manifest(dates[-1])
     assert manifest is not None
-    night = quotas_after(None, job_of(small, dates[-1]), manifest, None)
+    night = compute_from_states(None, job_of(small, dates[-1]), manifest, None)
     found = night.outcomes
     names = {name: at for at, name in enumerate(sorted(set(found["topic"].to_pylist())))}
     copies = -(-topics // TEMPLATES)
@@ -114,7 +114,7 @@ def measured(state: DayStates) -> None:
     manifest = state.manifest(date)
     assert manifest is not None
     began = time.process_time()
-    result = quotas_after(None, job_of(state, date), manifest, None)
+    result = compute_from_states(None, job_of(state, date), manifest, None)
     print(f"computed: {peak_mb():.0f} MB, {time.process_time() - began:.1f} CPU-s", file=sys.stderr)
     buffer, frame, quotas = BytesIO(), result.frame, result.quotas
     del result

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from spark_jobs.days import Day
 from spark_jobs.method.memory import Floats
-from spark_jobs.night import in_force, surfaces_of
+from spark_jobs.night import read_rates, read_surfaces
 from spark_jobs.report.words import share
 from spark_jobs.schemas import TOPICS as TOPICS_SCHEMA
 from spark_jobs.state.state import DayStates
@@ -74,8 +74,8 @@ def judged_day(date: str, rows: pa.Table, snapshot: Snapshot, live: Snapshot) ->
     """From the rows of one day's table `topics`."""
     keys = [(quota.protocol, quota.topic) for quota in snapshot.quotas]
     own = np.array([quota.evidence.get("status") != "pinned" for quota in snapshot.quotas], np.bool_)
-    surfaces = surfaces_of(rows.filter(pc.equal(rows["dimension"], "messages")), "messages", keys)
-    new, old = in_force(snapshot, "messages", keys), in_force(live, "messages", keys)
+    surfaces = read_surfaces(rows.filter(pc.equal(rows["dimension"], "messages")), "messages", keys)
+    new, old = read_rates(snapshot, "messages", keys), read_rates(live, "messages", keys)
     offered, refused = np.where(np.isnan(new[0]), 0.0, surfaces.total), surfaces.lost(*new)
     return JudgedDay(
         date, float(offered[own].sum()), _lost(refused[own]), _lost(surfaces.lost(*old)[own]) if live.quotas else None,

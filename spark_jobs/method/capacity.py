@@ -7,7 +7,7 @@ import numpy as np
 from spark_jobs.method.memory import Floats
 
 
-def share(wanted: Floats, weights: Floats, capacity: float, least: Floats | float = 0.0) -> Floats:
+def share_capacity(wanted: Floats, weights: Floats, capacity: float, least: Floats | float = 0.0) -> Floats:
     """`wanted` where it fits; else the level L with sum(min(wanted, weight x L)) = `capacity`, and each topic its part of that.
 
     Topics that want less than their share keep all of it; what they leave goes to the others. NaN (no quota) stays NaN and takes nothing.
@@ -37,8 +37,8 @@ def share(wanted: Floats, weights: Floats, capacity: float, least: Floats | floa
     return shared
 
 
-def share_beside(wanted: Floats, weights: Floats, capacity: float, least: Floats, fixed: Floats, elsewhere: float) -> Floats:
-    """`share` of what `fixed` rates (NaN: the topic has none) and `elsewhere`, which are set by others, leave of the `capacity`.
+def share_rest(wanted: Floats, weights: Floats, capacity: float, least: Floats, fixed: Floats, elsewhere: float) -> Floats:
+    """`share_capacity` of the rest that `fixed` rates (NaN: the topic has none) and `elsewhere`, both set by others, leave of `capacity`.
 
     Where they leave nothing, each other topic has its `least`: a quota of nothing would shut it.
     """
@@ -46,5 +46,5 @@ def share_beside(wanted: Floats, weights: Floats, capacity: float, least: Floats
         return wanted
     own = np.where(np.isnan(fixed), wanted, np.nan)
     left = capacity - np.nansum(fixed) - elsewhere
-    shared = share(own, weights, left, least) if left > 0 else np.fmin(own, np.where(np.isnan(own), np.nan, least))
+    shared = share_capacity(own, weights, left, least) if left > 0 else np.fmin(own, np.where(np.isnan(own), np.nan, least))
     return np.where(np.isnan(fixed), shared, wanted)

@@ -7,16 +7,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from spark_jobs.method.capacity import share_beside
+from spark_jobs.method.capacity import share_rest
 from spark_jobs.method.families import QUOTA_RULES
-from spark_jobs.method.guard import OWN, at_reserve_of
-from spark_jobs.method.memory import Floats, Memory, greatest, newest
-from spark_jobs.method.peakiness import Shape, shape
-from spark_jobs.method.rails import on_rails
-from spark_jobs.method.scale import bursts_at, rates_at
+from spark_jobs.method.guard import OWN, scale_to_reserve
+from spark_jobs.method.memory import Floats, Memory, find_greatest, find_newest
+from spark_jobs.method.peakiness import Shape, estimate_shape
+from spark_jobs.method.rails import apply_rails
+from spark_jobs.method.scale import compute_bursts, compute_rates
 from spark_jobs.parameters import Parameters
 
-MOST_KEPT_BURST = 2.0  # times what is needed: the burst of a quota that stays does, too, while it is no larger (a guess)
+MOST_KEPT_BURST = 2.0  # times the needed burst: a quota that stays keeps its burst while it is no larger (a guess)
 LARGEST_DAYS = 28  # days back for the largest message, which a burst must hold
 
 
@@ -24,7 +24,7 @@ class Decided(NamedTuple):
     """Per topic; NaN: no quota."""
 
     shape: Shape
-    wanted: Floats  # what the method would publish if nothing held it
+    wanted: Floats  # rates that the method would publish if nothing held them
     rates: Floats
     bursts: Floats
     learning: NDArray[np.bool_]  # too few active days: the rule of the file stands
@@ -33,21 +33,21 @@ class Decided(NamedTuple):
     largest: Floats
     lower: Floats  # bounds: a quota between them stays as it is
     upper: Floats
-    kept: NDArray[np.bool_]  # it does
+    kept: NDArray[np.bool_]  # whether it is between them
     cut: NDArray[np.bool_]  # the capacity or the ceiling leaves less than is wanted
-    capacity: float = 0.0  # which of the two: the ceiling where the rate is as high as that; 0: none
-    ceiling: float = 0.0
-    fixed: float = 0.0  # what pins, and topics that are not seen any more, take of the capacity
+    capacity: float = 0.0  # 0: none
+    ceiling: float = 0.0  # the one that cuts where the rate is as high as that; 0: none
+    fixed: float = 0.0  # part of the capacity that pins, and topics that are not seen any more, take
 
 
-def floors(memory: Memory, dimension: str, parameters: Parameters) -> Floats:
+def compute_floors(memory: Memory, dimension: str, parameters: Parameters) -> Floats:
     """The least rate of each topic: some messages a minute, in bytes as many of the largest ones."""
-    largest = largest_of(memory) if dimension == "bytes" else np.ones(len(memory.keys))
+    largest = find_largest(memory) if dimension == "bytes" else np.ones(len(memory.keys))
     return parameters.floor * largest
 
 
-def largest_of(memory: Memory) -> Floats:
-    return np.maximum(greatest(memory.largest[:, -LARGEST_DAYS:]), 1.0)
+def find_largest(memory: Memory) -> Floats:
+    return np.maximum(find_greatest(memory.largest[:, -LARGEST_DAYS:]), 1.0)
 
 
 def decide(
@@ -64,26 +64,26 @@ def decide(
     live_bursts: Floats | None = None,
 ) -> Decided:
     """`live`: the rates in force, `week_ago`: those of the same weekday before, NaN where there is none; `family`: the quota rule that the
-    guard has chosen; `shaped`: the proposal, where it is known already. Of the capacity come off first `pinned`, the rates that persons
-    have set (NaN: none), and `elsewhere`, what other topics have. `live_bursts`: with `live`."""
-    found = shaped or shape(memory, parameters.half_life_days)
-    largest, floor = largest_of(memory), floors(memory, dimension, parameters)
-    learning = memory.active_days() < parameters.min_active_days
-    wanted = rates_at(np.where(learning, np.nan, found.base), k, floor)
+    guard has chosen; `shaped`: the proposal, where it is known already. `pinned`, the rates that persons have set (NaN:
+    none), and `elsewhere`, the rates of other topics, come off the capacity first. `live_bursts`: with `live`."""
+    found = shaped or estimate_shape(memory, parameters.half_life_days)
+    largest, floor = find_largest(memory), compute_floors(memory, dimension, parameters)
+    learning = memory.count_active_days() < parameters.min_active_days
+    wanted = compute_rates(np.where(learning, np.nan, found.base), k, floor)
     if family != OWN:
-        wanted = np.maximum(at_reserve_of(QUOTA_RULES[family](memory), wanted), floor)
-    censored = np.nan_to_num(newest(memory.censored.astype(np.float64))) > 0
-    railed = on_rails(wanted, live, week_ago, censored, floor, parameters.ceiling(dimension), parameters)
+        wanted = np.maximum(scale_to_reserve(QUOTA_RULES[family](memory), wanted), floor)
+    censored = np.nan_to_num(find_newest(memory.censored.astype(np.float64))) > 0
+    railed = apply_rails(wanted, live, week_ago, censored, floor, parameters.ceiling(dimension), parameters)
     fixed = np.full(len(wanted), np.nan) if pinned is None else pinned
-    rates = share_beside(railed.rates, np.nan_to_num(found.level), parameters.capacity(dimension), floor, fixed, elsewhere)
-    bursts = bursts_at(rates, largest, parameters.burst_seconds)
+    rates = share_rest(railed.rates, np.nan_to_num(found.level), parameters.capacity(dimension), floor, fixed, elsewhere)
+    bursts = compute_bursts(rates, largest, parameters.burst_seconds)
     kept = railed.kept & (rates == railed.rates)
     ceiling = parameters.ceiling(dimension)
     cut = (rates < railed.rates * (1 - 1e-9)) | ((rates >= ceiling) & (wanted > ceiling) if ceiling else False)
     if live_bursts is not None:
         stays = kept & (live_bursts >= bursts) & (live_bursts <= MOST_KEPT_BURST * bursts)
         bursts = np.where(stays, live_bursts, bursts)
-    even = newest(memory.evenness)
+    even = find_newest(memory.evenness)
     hourly = found.peakiness * k * np.where(np.isnan(even), 1.0, even)
     return Decided(
         found, wanted, rates, bursts, learning, railed.held, hourly, largest, railed.lower, railed.upper, kept, cut,

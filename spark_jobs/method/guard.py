@@ -11,19 +11,19 @@ import numpy as np
 
 from spark_jobs.method.families import QUOTA_RULES
 from spark_jobs.method.memory import Floats, Memory
-from spark_jobs.method.scale import bursts_at
+from spark_jobs.method.scale import compute_bursts
 from spark_jobs.state.loss_surface import Surfaces
 
 OWN: Final = "quota"  # the method
 DAYS: Final = 28
 MIN_DAYS: Final = 7
-BETTER_BY: Final = 0.10  # of what the method refuses; less is noise
+BETTER_BY: Final = 0.10  # share of the method's refusals; less is noise
 DOUBT_DAYS: Final = 10  # n days of evidence count n / (n + 10)
 MIN_EVIDENCE: Final = 100.0  # nights of a topic: on two topics of jobs two standard errors of a month were three jobs
 ERRORS: Final = 2.0  # standard errors that the gain must be away from nothing: one bad day of the method is no reason
 
 
-def at_reserve_of(rates: Floats, like: Floats) -> Floats:
+def scale_to_reserve(rates: Floats, like: Floats) -> Floats:
     """`rates`, all scaled by one factor so that they reserve as much as `like` does; topics without a rate get that of `like`."""
     both = ~np.isnan(rates) & ~np.isnan(like)
     whole = rates[both].sum()
@@ -37,26 +37,26 @@ def judge_rules(earlier: Memory, published: Floats, surfaces: Surfaces, floor: F
     largest = earlier.largest[:, -7:].max(axis=1, initial=1.0, where=~np.isnan(earlier.largest[:, -7:]))
     found = {}
     for name, rates in [(OWN, published), *((name, rule(earlier)) for name, rule in QUOTA_RULES.items())]:
-        scaled = np.maximum(at_reserve_of(rates, published), floor)
-        found[name] = float(np.nansum(surfaces.lost(scaled, bursts_at(scaled, largest))))
+        scaled = np.maximum(scale_to_reserve(rates, published), floor)
+        found[name] = float(np.nansum(surfaces.lost(scaled, compute_bursts(scaled, largest))))
     return found
 
 
 class Evidence(NamedTuple):
-    """What one day says of the rules: what each refused, and how many topics of equal size its messages are worth."""
+    """One day's evidence on the rules: messages that each refused, and how many topics of equal size the day's messages are worth."""
 
     refused: Mapping[str, float]
     topics: float
 
 
-def weight_of(days: Sequence[Evidence]) -> float:
-    """What the days that count are worth: nights x topics."""
+def sum_evidence(days: Sequence[Evidence]) -> float:
+    """The evidence of the days that count: nights x topics."""
     return sum(day.topics for day in days[-DAYS:] if OWN in day.refused)
 
 
-def choose(days: Sequence[Evidence]) -> str:
+def choose_rule(days: Sequence[Evidence]) -> str:
     """The rule for the fleet after the judged `days` (newest last): the method, unless another one has earned its place."""
-    if weight_of(days) < MIN_EVIDENCE:
+    if sum_evidence(days) < MIN_EVIDENCE:
         return OWN
     recent = [day.refused for day in days[-DAYS:] if OWN in day.refused]
     own = sum(day[OWN] for day in recent)

@@ -1,4 +1,4 @@
-"""What the outcomes of the last nights say, topic by topic: the numbers under `evidence` that are out of sample."""
+"""The outcomes of the last nights, topic by topic: the numbers under `evidence` that are out of sample."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_jobs.method.memory import Floats, Memory
-from spark_jobs.method.missing import calendar_back
+from spark_jobs.method.missing import list_days_back
 from spark_jobs.method.outcomes import ORACLE, PUBLISHED
-from spark_jobs.method.remember import calendar
+from spark_jobs.method.remember import list_days
 from spark_jobs.state.remembered import TopicPlaces, places
 
 SHOWN: Final = ("yesterday_max", ORACLE, "half", "double")
@@ -26,7 +26,7 @@ class History:
 
     def __init__(self, tables: Iterable[pa.Table], dimension: str, keys: Sequence[tuple[str, str]], last: str) -> None:
         """`tables`: rows of OUTCOMES, each with whole days."""
-        days = calendar_back(last, SERIES_DAYS)
+        days = list_days_back(last, SERIES_DAYS)
         known, first = TopicPlaces(keys), last
         self._arrays = {(PUBLISHED, what): np.full((len(keys), len(days)), np.nan) for what in ("rate", "offered", "refused", "reserved")}
         self._arrays |= {(name, what): np.full((len(keys), len(days)), np.nan) for name in SHOWN for what in ("refused", "reserved")}
@@ -39,19 +39,19 @@ class History:
                 for (family, what), filled in self._arrays.items():
                     if family == name:
                         filled[row[at], column[at]] = own[what].to_numpy()[at]
-        self.days = days[-len(calendar(first, last)) :]
+        self.days = days[-len(list_days(first, last)) :]
 
     def of(self, family: str, what: str) -> Floats:
-        """`what`: refused or reserved; of what was published also rate and offered."""
+        """`what`: refused or reserved; of the published quotas also rate and offered."""
         return self._arrays[family, what][:, -len(self.days) :]
 
     def rates_on(self, day: str) -> Floats:
-        """What was in force on `day`; NaN without a quota."""
+        """The rates in force on `day`; NaN without a quota."""
         rates = self.of(PUBLISHED, "rate")
         return rates[:, self.days.index(day)].copy() if day in self.days else np.full(len(rates), np.nan)
 
-    def nights(self, count: int) -> TopicHistories:
-        """Per topic: what the published quotas of the last `count` nights refused and reserved, and the others on the same nights."""
+    def sum_nights(self, count: int) -> TopicHistories:
+        """Per topic: refused and reserved by the published quotas of the last `count` nights, and by the others on the same nights."""
         recent = slice(-count, None)
         published = {what: self.of(PUBLISHED, what)[:, recent] for what in ("offered", "refused", "reserved")}
         known: NDArray[np.bool_] = ~np.isnan(published["offered"])
@@ -66,12 +66,12 @@ class History:
 
         def of(at: int) -> dict[str, Any]:
             entry: dict[str, Any] = {"nights": int(nights[at]), "offered": int(sums["offered"][at])}
-            entry |= {what: _short(sums[what][at]) for what in ("refused", "reserved")}
-            return entry | {name: {what: _short(values[at]) for what, values in each.items()} for name, each in others.items()}
+            entry |= {what: _round_number(sums[what][at]) for what in ("refused", "reserved")}
+            return entry | {name: {what: _round_number(values[at]) for what, values in each.items()} for name, each in others.items()}
 
         return TopicHistories(len(nights), of)
 
-    def series(self, memory: Memory) -> TopicHistories:
+    def collect_series(self, memory: Memory) -> TopicHistories:
         """Per topic, a row for each of the last days: day, mean demand per second, rate in force, refused, busiest second."""
         count = min(memory.days, len(self.days))
         days = self.days[len(self.days) - count :]
@@ -80,13 +80,13 @@ class History:
 
         def of(at: int) -> list[list[Any]]:
             rows = zip(*(values[at].tolist() for values in columns), strict=True)
-            return [[day, *(None if isnan(each) else _short(each) for each in row)] for day, row in zip(days, rows, strict=True)]
+            return [[day, *(None if isnan(each) else _round_number(each) for each in row)] for day, row in zip(days, rows, strict=True)]
 
         return TopicHistories(len(memory.keys), of)
 
 
 class TopicHistories(Sequence[Any]):
-    """What is told of each topic, made when it is asked for: as Python's objects it is ten times what it is as arrays."""
+    """Each topic's history, made when it is asked for: Python's objects take ten times as much memory as the arrays."""
 
     def __init__(self, count: int, of: Callable[[int], Any]) -> None:
         self._count, self._of = count, of
@@ -100,7 +100,7 @@ class TopicHistories(Sequence[Any]):
         return self._of(at)
 
 
-def _short(number: float) -> float | int:
+def _round_number(number: float) -> float | int:
     """Six significant digits: evidence is read by people."""
     found = float(f"{number:.6g}")
     return int(found) if found == int(found) else found

@@ -1,4 +1,4 @@
-"""The level: what a topic will send on a day, forecast from the days before it (docs/design/quotas.md 1)."""
+"""The level: a topic's demand on a day, forecast from the days before it (docs/design/quotas.md 1)."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from typing import Final
 
 import numpy as np
 
-from spark_jobs.method.memory import Floats, Ints, greatest, mean_of
+from spark_jobs.method.memory import Floats, Ints, find_greatest, mean_of
 
 OTHER_KIND: Final = 0.05  # weight of a day of the week-end in the forecast for a working day, and the other way round
 SAME_WEEKDAY: Final = 4.0  # weight of a day with the same name
 TREND_DAYS: Final = 3  # days whose mean is compared with the same days a week before
-TREND_BOUND: Final = 2.0  # a week's growth counts up to so much
-TREND_POWER: Final = 0.5  # and by its square root: half of a week's growth is noise
+TREND_BOUND: Final = 2.0  # growth of a week that counts at most
+TREND_POWER: Final = 0.5  # power of a week's growth by which it counts: half of it is noise
 CARRIED_DAYS: Final = 2  # days of the other kind that must both have grown over a week, before their growth counts for this kind
 CARRIED_AFTER: Final = 14  # known days of a topic: in its first two weeks an event of the week before looks like a week's growth
-CARRIED_BOUND: Final = 4.0  # and at most so many times the forecast: as far as rails let a quota go in two nights
+CARRIED_BOUND: Final = 4.0  # times the forecast, at most: as far as rails let a quota go in two nights
 REMEMBERED_PEAK: Final = 200.0  # a topic keeps a two-hundredth of its busiest day of four weeks
 PEAK_DAYS: Final = 28
 
 
 def weights(weekdays: Ints, day: int, half_life_days: float) -> Floats:
-    """What each day before `day` weighs in its forecast."""
+    """The weight of each day before `day` in its forecast."""
     age = day - np.arange(day)
     found = 0.5 ** ((age - 1) / half_life_days)
     weekend = weekdays >= 5
@@ -41,7 +41,7 @@ def weighted_mean(values: Floats, weekdays: Ints, day: int, half_life_days: floa
 
 
 def forecast(values: Floats, weekdays: Ints, day: int, half_life_days: float = 7.0) -> Floats:
-    """What the topics will have on `day`, from the columns before it; NaN where none of those is known."""
+    """The topics' values on `day`, forecast from the columns before it; NaN where none of those is known."""
     past = values[:, :day]
     found = weighted_mean(values, weekdays, day, half_life_days)
     if not day:
@@ -50,8 +50,8 @@ def forecast(values: Floats, weekdays: Ints, day: int, half_life_days: float = 7
     if (weekdays[day - 1] >= 5) == (weekdays[day] >= 5):
         found = np.fmax(found, np.where(np.isnan(found), np.nan, past[:, -1]))
     else:
-        found = np.fmax(found, np.minimum(carried(past), CARRIED_BOUND * found))
-    return np.fmax(found, np.where(np.isnan(found), np.nan, greatest(past[:, -PEAK_DAYS:]) / REMEMBERED_PEAK))
+        found = np.fmax(found, np.minimum(carry_last_week(past), CARRIED_BOUND * found))
+    return np.fmax(found, np.where(np.isnan(found), np.nan, find_greatest(past[:, -PEAK_DAYS:]) / REMEMBERED_PEAK))
 
 
 def trend(past: Floats) -> Floats:
@@ -63,9 +63,8 @@ def trend(past: Floats) -> Floats:
     return np.asarray(np.clip(ratio, 1 / TREND_BOUND, TREND_BOUND) ** TREND_POWER)
 
 
-def carried(past: Floats) -> Floats:
-    """The same day of last week times the growth since, as the last days show it, which are of the other kind; NaN where that is not
-    known.
+def carry_last_week(past: Floats) -> Floats:
+    """The same day of last week times the growth since, which the last days, of the other kind, show; NaN where that is not known.
 
     A topic that moved on a Saturday is not what it was on Monday, though no working day has shown it. The lesser growth of two days
     counts: one event is not a move.
@@ -78,7 +77,7 @@ def carried(past: Floats) -> Floats:
     return np.asarray(past[:, -7] * growth)
 
 
-def forecasts(values: Floats, weekdays: Ints, half_life_days: float = 7.0) -> Floats:
+def forecast_each_day(values: Floats, weekdays: Ints, half_life_days: float = 7.0) -> Floats:
     """The forecast for each column, and for the day to come: (topics x days + 1)."""
     days = values.shape[1]
     return np.stack([forecast(values, weekdays, day, half_life_days) for day in range(days + 1)], axis=1)

@@ -1,4 +1,4 @@
-"""What is remembered of the topics in one dimension (messages or bytes), as arrays (topics x days of the calendar)."""
+"""The memory of the topics in one dimension (messages or bytes), as arrays (topics x days of the calendar)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Memory:
     messages: Floats  # messages of the day
     need: Floats  # least sufficient rate per second (loss_surface.need); NaN without demand
     busiest: Floats  # the busiest second
-    p99: Floats  # of the load, per second
+    p99: Floats  # 99th percentile of the load, per second
     largest: Floats  # largest message, in units of the dimension
     evenness: Floats  # the day's mean / its fullest hour's mean
     overloaded: Floats  # topics x days x OVERLOADS: rates at which the day overloads a quota for that share of the time
@@ -37,22 +37,22 @@ class Memory:
     def days(self) -> int:
         return int(self.mean.shape[1])
 
-    def until(self, day: int) -> Memory:
-        """As it was before column `day`: nothing of that day or later, and topics not seen by then have no known day."""
+    def cut_before(self, day: int) -> Memory:
+        """The memory as it was before column `day`: nothing of that day or later, and topics not seen by then have no known day."""
         cut = {each.name: getattr(self, each.name)[:, :day] for each in fields(self) if each.name not in {"keys", "weekdays"}}
         return Memory(self.keys, self.weekdays[: day + 1], **cut)
 
-    def rows(self, some: slice) -> Memory:
-        """Of some topics; its arrays are views."""
+    def select_topics(self, some: slice) -> Memory:
+        """The memory of some topics; its arrays are views."""
         cut = {each.name: getattr(self, each.name)[some] for each in fields(self) if each.name != "weekdays"}
         return Memory(weekdays=self.weekdays, **cut)
 
-    def active_days(self) -> Ints:
+    def count_active_days(self) -> Ints:
         """Days with demand, per topic."""
         return np.asarray((np.nan_to_num(self.mean) > 0).sum(axis=1), np.int64)
 
 
-def newest(values: Floats) -> Floats:
+def find_newest(values: Floats) -> Floats:
     """The value of each topic's newest known day; NaN without one."""
     if not values.shape[1]:
         return np.full(len(values), np.nan)
@@ -68,6 +68,6 @@ def mean_of(values: Floats) -> Floats:
     return np.where(count > 0, np.where(known, values, 0.0).sum(axis=1) / np.maximum(count, 1), np.nan)
 
 
-def greatest(values: Floats) -> Floats:
+def find_greatest(values: Floats) -> Floats:
     """The greatest of each topic's known days; 0 without one."""
     return np.asarray(np.where(np.isnan(values), 0.0, values).max(axis=1, initial=0.0))

@@ -1,4 +1,4 @@
-"""Gateways: how each topic's demand is divided among them, and what a day without some of them has to be multiplied with."""
+"""Gateways: each one's share of each topic's demand, and the factors for a day without some of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.method.memory import Floats, Ints
-from spark_jobs.method.remember import calendar, combined, with_something_passed
+from spark_jobs.method.remember import combine_chunks, drop_only_refused, list_days
 from spark_jobs.state.manifest import Manifest
 from spark_jobs.state.remembered import Remembered, TopicPlaces
 
@@ -24,12 +24,12 @@ class GatewayShares(Sequence[dict[str, float]]):
 
     def __init__(self, topics: int) -> None:
         self._count = topics
-        self._numbers: dict[str, int] = {}  # of the gateways, in order of `_names`
+        self._numbers: dict[str, int] = {}  # gateway -> its number, in order of `_names`
         self._names: list[str] = []
         self._topic = self._gateway = self._total = np.zeros(0, np.int64)
 
     def add(self, row: Ints, gateways: pa.ListArray) -> None:
-        """The column `gateways` of rows of these topics."""
+        """Add the column `gateways` of rows of these topics."""
         owner = np.repeat(row, np.asarray(pc.fill_null(pc.list_value_length(gateways), 0)).astype(np.int64))
         shares = gateways.flatten()
         names = shares.field("gateway").dictionary_encode()
@@ -45,7 +45,7 @@ class GatewayShares(Sequence[dict[str, float]]):
         self._total = np.add.reduceat(total, first) if len(first) else total
 
     def of_gateway(self, name: str) -> Floats:
-        """Its share of each topic."""
+        """The gateway's share of each topic."""
         whole, own = (np.zeros(self._count, np.int64) for _ in range(2))
         np.add.at(whole, self._topic, self._total)
         at = self._gateway == self._numbers.get(name, -1)
@@ -74,27 +74,29 @@ class GatewayShares(Sequence[dict[str, float]]):
         return dict(sorted((self._names[gateway], total / whole) for gateway, total in own))
 
 
-def gateway_shares(topics: Remembered, last: str, keys: Sequence[tuple[str, str]], dimension: str = "messages") -> GatewayShares:
+def compute_gateway_shares(topics: Remembered, last: str, keys: Sequence[tuple[str, str]], dimension: str = "messages") -> GatewayShares:
     """Per topic: gateway -> its share of the counted demand of the seven days up to `last`. A day on which the topic was only refused does
     not count."""
     places, found = TopicPlaces(keys), GatewayShares(len(keys))
-    for rows in topics.tables(GATEWAYS, set(calendar_back(last, SHARE_DAYS))):
-        own = with_something_passed(rows.filter(pc.equal(rows["dimension"], dimension)))
-        found.add(places.of(own), combined(own["gateways"]))
+    for rows in topics.tables(GATEWAYS, set(list_days_back(last, SHARE_DAYS))):
+        own = drop_only_refused(rows.filter(pc.equal(rows["dimension"], dimension)))
+        found.add(places.of(own), combine_chunks(own["gateways"]))
     return found
 
 
-def calendar_back(last: str, count: int) -> list[str]:
+def list_days_back(last: str, count: int) -> list[str]:
     """The `count` days up to `last`."""
     from datetime import date, timedelta
 
     first = date.fromisoformat(last) - timedelta(days=count - 1)
-    return calendar(first.isoformat(), last)
+    return list_days(first.isoformat(), last)
 
 
-def factors(topics: Remembered, days: Sequence[Manifest], dimension: str, keys: Sequence[tuple[str, str]]) -> Mapping[str, Floats]:
-    """For each day without some gateways (--allow-partial): what each topic's demand is multiplied with, by the share that those gateways
-    had on the seven days up to the newest one that had them; NaN where that was nearly all."""
+def compute_missing_factors(
+    topics: Remembered, days: Sequence[Manifest], dimension: str, keys: Sequence[tuple[str, str]]
+) -> Mapping[str, Floats]:
+    """For each day without some gateways (--allow-partial): the factor of each topic's demand, from the share that those gateways had on
+    the seven days up to the newest one that had them; NaN where that was nearly all."""
     found = {}
     shares: dict[str, GatewayShares] = {}
     for at, day in enumerate(days):
@@ -107,7 +109,7 @@ def factors(topics: Remembered, days: Sequence[Manifest], dimension: str, keys: 
                 continue
             usual, here = before.gateways[name]["seconds"], day.gateways.get(name, {}).get("seconds", 0)
             if before.date not in shares:
-                shares[before.date] = gateway_shares(topics, before.date, keys, dimension)
+                shares[before.date] = compute_gateway_shares(topics, before.date, keys, dimension)
             lost += (1 - min(here / usual, 1.0)) * shares[before.date].of_gateway(name)
         found[day.date] = np.where(lost > MAX_SHARE, np.nan, 1 / np.maximum(1 - lost, 1 - MAX_SHARE))
     return found

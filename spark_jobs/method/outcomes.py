@@ -10,33 +10,33 @@ import pyarrow as pa
 
 from spark_jobs.method.families import QUOTA_RULES
 from spark_jobs.method.memory import Floats, Memory
-from spark_jobs.method.scale import bursts_at, rates_at
+from spark_jobs.method.scale import compute_bursts, compute_rates
 from spark_jobs.state.loss_surface import Surfaces
 
 OUTCOMES: Final = pa.schema([
     *[(name, pa.string()) for name in ("day", "protocol", "topic", "dimension", "family")],
     ("rate", pa.float64()), ("burst", pa.int64()), ("offered", pa.int64()), ("refused", pa.float64()), ("reserved", pa.float64()),
 ])  # fmt: skip
-PUBLISHED: Final = "published"  # what was in force
+PUBLISHED: Final = "published"  # quotas that were in force
 ORACLE: Final = "oracle"  # the least rate that refuses a thousandth of the day: knows it beforehand
 
 
-def contenders(
+def make_contenders(
     earlier: Memory, base: Floats, k: float, floor: Floats, largest: Floats, live: tuple[Floats, Floats], need: Floats
 ) -> dict[str, tuple[Floats, Floats]]:
     """Family -> (rates, bursts) that might have been in force. All but `live` = (rates, bursts) have the method's burst; the simple rules
     are as a person would take them, not at equal reserve."""
-    own = rates_at(base, k, 0.0)
+    own = compute_rates(base, k, 0.0)
     rates = {"quota": own, "half": 0.5 * own, "double": 2 * own, ORACLE: need}
     rates |= {name: rule(earlier) for name, rule in QUOTA_RULES.items()}
     found = {PUBLISHED: live}
     for name, each in rates.items():
         raised = np.maximum(each, floor)
-        found[name] = (raised, bursts_at(raised, largest))
+        found[name] = (raised, compute_bursts(raised, largest))
     return found
 
 
-def outcomes(
+def make_outcomes(
     day: str, dimension: str, memory: Memory, found: Mapping[str, tuple[Floats, Floats]], surfaces: Surfaces, observed_seconds: int
 ) -> pa.Table:
     """Rows of OUTCOMES: one for each topic and family that had a rate. `surfaces` are the day's, one for each topic of `memory`."""

@@ -1,4 +1,4 @@
-"""Pins: quotas that a person has set. They win over what is computed, until their date.
+"""Pins: quotas that a person has set. They win over computed ones, until their date.
 
 pins:
   - {protocol: rocketmq, topic: orders, messages: 500/s, burst: 900, bytes: 5MiB/s, byte_burst: 20MiB, reason: contract, until: 2026-12-31}
@@ -41,7 +41,7 @@ class Pin(NamedTuple):
         return self.until is None or self.until > date
 
 
-def pinned_rates(pins: Sequence[Pin], date: str, dimension: str) -> dict[tuple[str, str], float]:
+def list_pinned_rates(pins: Sequence[Pin], date: str, dimension: str) -> dict[tuple[str, str], float]:
     """The rates that pins set after `date`, by topic."""
     found = {}
     for pin in pins:
@@ -51,14 +51,14 @@ def pinned_rates(pins: Sequence[Pin], date: str, dimension: str) -> dict[tuple[s
     return found
 
 
-def remarks(pins: Sequence[Pin], date: str, parameters: Parameters) -> list[str]:
-    """Sentences about pins that hold all the same: all together above the capacity, or one above the ceiling."""
+def describe_pin_conflicts(pins: Sequence[Pin], date: str, parameters: Parameters) -> list[str]:
+    """Sentences about pins that hold although all together are above the capacity, or one is above the ceiling."""
     found = []
     for dimension in ("messages", "bytes"):
-        rates = pinned_rates(pins, date, dimension)
+        rates = list_pinned_rates(pins, date, dimension)
         capacity, ceiling = parameters.capacity(dimension), parameters.ceiling(dimension)
         if capacity and sum(rates.values()) >= capacity:
-            found.append(over_capacity(dimension, sum(rates.values()), capacity))
+            found.append(describe_over_capacity(dimension, sum(rates.values()), capacity))
         if ceiling:
             found += [
                 f"{protocol} topic {topic} is pinned at {rate:g} {dimension}/s, above the ceiling of {ceiling}: the pin holds"
@@ -68,7 +68,7 @@ def remarks(pins: Sequence[Pin], date: str, parameters: Parameters) -> list[str]
     return found
 
 
-def over_capacity(dimension: str, pinned: float, capacity: float) -> str:
+def describe_over_capacity(dimension: str, pinned: float, capacity: float) -> str:
     """A sentence about pins that leave nothing of the capacity."""
     return (
         f"the pins alone are {pinned:g} {dimension}/s, and the capacity is {capacity:g}: they stay, and every other topic gets its least "
@@ -93,7 +93,7 @@ def read_pins(data: bytes) -> list[Pin]:
         raise ValueError("--pins: write a list under the one key pins:")
     if not isinstance(entries or [], list):
         raise ValueError("--pins: pins: must be a list")
-    found = [_pin(entry, f"--pins: pins[{at}]") for at, entry in enumerate(entries or [])]
+    found = [_read_pin(entry, f"--pins: pins[{at}]") for at, entry in enumerate(entries or [])]
     seen = set()
     for each in found:
         if (each.protocol, each.topic) in seen:
@@ -102,7 +102,7 @@ def read_pins(data: bytes) -> list[Pin]:
     return found
 
 
-def _pin(entry: object, place: str) -> Pin:
+def _read_pin(entry: object, place: str) -> Pin:
     if not isinstance(entry, dict):
         raise ValueError(f"{place} must be a mapping, like {{protocol: rocketmq, topic: orders, messages: 500/s}}")
     for name in entry:
@@ -117,8 +117,8 @@ def _pin(entry: object, place: str) -> Pin:
         topic = parse_topic(protocol, topic).text()  # however it was written: one topic, one quota
     except ValueError as error:
         raise ValueError(f"{place}.topic: {error}") from None
-    messages = _limit(entry, "messages", "burst", place, least=3)
-    octets = _limit(entry, "bytes", "byte_burst", place, least=1)
+    messages = _read_limit(entry, "messages", "burst", place, least=3)
+    octets = _read_limit(entry, "bytes", "byte_burst", place, least=1)
     if messages is None and octets is None:
         raise ValueError(f"{place} pins nothing; give messages or bytes")
     until = entry.get("until")
@@ -127,20 +127,20 @@ def _pin(entry: object, place: str) -> Pin:
     return Pin(protocol, topic, messages, octets, str(entry.get("reason") or "pinned"), until.isoformat()[:10] if until else None)
 
 
-def _limit(entry: dict[str, Any], name: str, burst_name: str, place: str, *, least: int) -> tuple[float, int] | None:
+def _read_limit(entry: dict[str, Any], name: str, burst_name: str, place: str, *, least: int) -> tuple[float, int] | None:
     if entry.get(name) is None:
         if entry.get(burst_name) is not None:
             raise ValueError(f"{place}.{burst_name} is given without {name}")
         return None
-    rate = _number(entry[name], f"{place}.{name}", per=True)
+    rate = _parse_amount(entry[name], f"{place}.{name}", per=True)
     given = entry.get(burst_name)
-    burst = max(math.ceil(rate * BURST_S), least) if given is None else math.ceil(_number(given, f"{place}.{burst_name}", per=False))
+    burst = max(math.ceil(rate * BURST_S), least) if given is None else math.ceil(_parse_amount(given, f"{place}.{burst_name}", per=False))
     if rate > 0 and burst < 1:
         raise ValueError(f"{place}.{burst_name}: {given!r} is below 1")
     return rate, burst
 
 
-def _number(value: object, place: str, *, per: bool) -> float:
+def _parse_amount(value: object, place: str, *, per: bool) -> float:
     text = str(value)
     found = re.fullmatch(rf"{_AMOUNT}\s*/\s*(s|min|h)" if per else _AMOUNT, text.strip())
     if isinstance(value, bool) or found is None or found[2] not in _UNITS:

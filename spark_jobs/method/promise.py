@@ -1,14 +1,14 @@
-"""What a month of such nights refuses: a range, from how much the past nights differed.
+"""The range of the share that a month of such nights refuses, from how much the past nights differed.
 
 One figure is no promise where few events decide: a fleet of two topics that refused 0.02 % of a month may refuse 0.2 % of the next one. So
-the share of the next LONG_NIGHTS nights is foreseen as lognormal: the middle is what was refused of all that was offered, the spread comes
-from how far single nights were from it. It counts twice, because the past month is as much a sample as the next one.
+the share of the next LONG_NIGHTS nights is predicted as lognormal: the middle is the share of all past nights, the spread comes from how
+far single nights were from it. It counts twice, because the past month is as much a sample as the next one.
 
 k goes on towards the target meanwhile. A fleet of sparse topics that refused 0.29 % while k went from 2 to 3 refused 0.17 % in the month
 in which it went on. So the range is of what the past nights would have refused at the k of today; where k rises it begins at nothing, and
-where k falls it reaches to what they would have at the mean k of a month that lowers it as far as it may (`scale.to_come`).
+where k falls it reaches to what they would have at the mean k of a month that lowers it as far as it may (`scale.predict_change`).
 
-What no night has shown is in no range. A month of one topic with events refused up to 70 times what the one before did, or a seventieth of
+No range holds what no night has shown. A month of one topic with events refused up to 70 times what the one before did, or a seventieth of
 it, so nothing is promised on less than LEAST_EVIDENCE. And a month without an event is as likely as one with it where a few nights are all
 that was refused: then the range begins at nothing.
 """
@@ -34,7 +34,7 @@ class NightShare(NamedTuple):
     topics: float
 
 
-def promise(nights: Sequence[NightShare], to_come: tuple[float, float] = (1.0, 1.0)) -> tuple[float, float] | None:
+def predict_interval(nights: Sequence[NightShare], to_come: tuple[float, float] = (1.0, 1.0)) -> tuple[float, float] | None:
     """Past nights, newest last → the range of the share that nine of ten months of such nights refuse; None where too little is known, or
     none of them refused anything. `to_come`: times what was refused, the least and the most, as far as k is another by then."""
     recent = [night for night in nights[-LONG_NIGHTS:] if night.offered > 0]

@@ -1,4 +1,4 @@
-"""From what was decided to the quotas of the snapshot, with their evidence, and the lists of topics that are not simply computed."""
+"""The quotas of the snapshot, made of the night's decisions, with their evidence; and the lists of topics that are not simply computed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from limiter.quota_snapshot import JSON, MAX_PER_SECOND, Quota, Snapshot
 from limiter.topics import parse_topic
 from spark_jobs.method.decide import Decided
 from spark_jobs.method.history import History
-from spark_jobs.method.memory import Floats, Ints, Memory, greatest, mean_of
+from spark_jobs.method.memory import Floats, Ints, Memory, find_greatest, mean_of
 from spark_jobs.method.pins import Pin
 from spark_jobs.parameters import Parameters
 from spark_jobs.report.words import TIMES, rate, three
@@ -56,29 +56,29 @@ class Quotas:
             if key not in known
         ]
         if previous is not None:
-            others += kept(previous, {(quota.protocol, quota.topic) for quota in others} | known, parameters.remember_days)
+            others += keep_unseen_quotas(previous, {(quota.protocol, quota.topic) for quota in others} | known, parameters.remember_days)
         self._others = sorted(others, key=_key)
 
-    def lists(self) -> dict[str, JSON]:
+    def list_topics(self) -> dict[str, JSON]:
         """`learning`, `held`, `pinned`: lists of {protocol, topic, reason}."""
         lists: dict[str, list[JSON]] = {"learning": [], "held": [], "pinned": []}
         for at, key in enumerate(self._keys):
             pin = self._pins.get(key)
             status, reason = self._told["messages"].status(at) if pin is None else ("pinned", pin.reason)
             if status in lists:
-                lists[status].append(_listed(key, reason))
+                lists[status].append(_make_entry(key, reason))
         own = set(self._keys)
-        lists["pinned"] += [_listed(key, pin.reason) for key, pin in sorted(self._pins.items()) if key not in own]
+        lists["pinned"] += [_make_entry(key, pin.reason) for key, pin in sorted(self._pins.items()) if key not in own]
         return {name: list(each) for name, each in lists.items()}
 
     def __iter__(self) -> Iterator[Quota]:
         """In order of protocol and topic."""
-        return merge(self._of_keys(), self._others, key=_key)
+        return merge(self._make_quotas(), self._others, key=_key)
 
-    def _of_keys(self) -> Iterator[Quota]:
+    def _make_quotas(self) -> Iterator[Quota]:
         for at, key in enumerate(self._keys):
-            found = {dimension: each.of(at) for dimension, each in self._told.items()}
-            quota = _quota(key, at, self._told, found, self._pins.get(key), self._shares[at])
+            found = {dimension: each.make_evidence(at) for dimension, each in self._told.items()}
+            quota = _make_quota(key, at, self._told, found, self._pins.get(key), self._shares[at])
             if quota is not None:
                 yield quota
 
@@ -87,7 +87,7 @@ def _key(quota: Quota) -> tuple[str, str]:
     return quota.protocol, quota.topic
 
 
-def kept(previous: Snapshot, known: set[tuple[str, str]], remember_days: int) -> list[Quota]:
+def keep_unseen_quotas(previous: Snapshot, known: set[tuple[str, str]], remember_days: int) -> list[Quota]:
     """Quotas of topics that no remembered day has seen: as they are, marked; deleting one is an operator's choice. A known topic that is
     only written otherwise there has its quota already."""
     note: JSON = f"kept: not seen for {remember_days} days; delete it by hand if the topic is gone"
@@ -104,25 +104,25 @@ def kept(previous: Snapshot, known: set[tuple[str, str]], remember_days: int) ->
     ]
 
 
-def published_rate(rate: float) -> float:
-    """Six significant digits, and at most six decimals: what the gateway reads back is what was written."""
+def round_rate(rate: float) -> float:
+    """Six significant digits, and at most six decimals: the gateway reads back the same number."""
     return min(round(float(f"{rate:.6g}"), 6), float(MAX_PER_SECOND))
 
 
 class Facts:
-    """The evidence of one dimension, of each topic when it is asked for. It keeps one value a topic of each, and four of each day."""
+    """The evidence of one dimension, made for each topic when it is asked for. It keeps one value a topic of each, and four of each day."""
 
     def __init__(self, dimension: str, told: ToldDimension) -> None:
         memory = told.memory
         self.decided = told.decided
         self._dimension, self._k, self._family, self._week_ago = dimension, told.k, told.family, told.week_ago
-        self._nights = {count: told.history.nights(count) for count in NIGHTS}
-        self._series = told.history.series(memory)
-        self._days, self._top = memory.active_days(), greatest(memory.busiest)
+        self._nights = {count: told.history.sum_nights(count) for count in NIGHTS}
+        self._series = told.history.collect_series(memory)
+        self._days, self._top = memory.count_active_days(), find_greatest(memory.busiest)
         self._p99, self._mean = mean_of(memory.p99[:, -7:]), mean_of(memory.mean[:, -7:])
         self._refused_days, self._refused_hours = told.refused_days, told.refused_hours
 
-    def of(self, at: int) -> dict[str, Any]:
+    def make_evidence(self, at: int) -> dict[str, Any]:
         decided = self.decided
         status, reason = self.status(at)
         seven = self._nights[7][at]
@@ -153,16 +153,18 @@ class Facts:
             reason = f"{self._family} at the same reserve as the method"
         now = rate(dimension, float(decided.rates[at]))
         if decided.cut[at]:
-            return "held" if decided.held[at] else "quota", f"{reason} = {rate(dimension, wanted)}; {self._cut_by(at)} leaves it {now}"
+            return "held" if decided.held[
+                at
+            ] else "quota", f"{reason} = {rate(dimension, wanted)}; {self._describe_cut(at)} leaves it {now}"
         if decided.held[at]:
             return "held", f"{reason} = {rate(dimension, wanted)}; one night may move it no further than to {now}"
         if decided.kept[at]:
             reason += f" = {rate(dimension, wanted)}; the quota of {now} is near enough, and stays"
         elif decided.rates[at] < wanted * (1 - 1e-9):
-            reason += f" = {rate(dimension, wanted)}; {self._cut_by(at)} leaves it {now}"
+            reason += f" = {rate(dimension, wanted)}; {self._describe_cut(at)} leaves it {now}"
         return "quota", reason
 
-    def _cut_by(self, at: int) -> str:
+    def _describe_cut(self, at: int) -> str:
         decided = self.decided
         if decided.ceiling and decided.rates[at] >= decided.ceiling * (1 - 1e-9):
             return f"the ceiling of {rate(self._dimension, decided.ceiling)}"
@@ -172,7 +174,7 @@ class Facts:
         return f"{whole}, less the {rate(self._dimension, decided.fixed)} of pins," if decided.fixed else whole
 
 
-def _quota(
+def _make_quota(
     key: tuple[str, str],
     at: int,
     told: Mapping[str, Facts],
@@ -185,12 +187,12 @@ def _quota(
     hourly: dict[str, float | None] = {}
     for dimension, each in told.items():
         rate, burst, factor = (float(values[at]) for values in (each.decided.rates, each.decided.bursts, each.decided.hourly))
-        pairs[dimension] = None if np.isnan(rate) else (published_rate(rate), int(min(max(burst, 1), MAX_PER_SECOND)))
+        pairs[dimension] = None if np.isnan(rate) else (round_rate(rate), int(min(max(burst, 1), MAX_PER_SECOND)))
         hourly[dimension] = None if np.isnan(rate) or not 0 < factor < 1e6 else float(f"{factor:.6g}")
     if pin is not None:
         for dimension, pinned in (("messages", pin.messages), ("bytes", pin.bytes)):
             if pinned is not None:
-                pairs[dimension], hourly[dimension] = (published_rate(pinned[0]), pinned[1]), None
+                pairs[dimension], hourly[dimension] = (round_rate(pinned[0]), pinned[1]), None
                 found[dimension]["status"], found[dimension]["reason"] = "pinned", f"pinned: {pin.reason}"
         if found["messages"]["status"] != "pinned":
             found["messages"]["status"] = "pinned"
@@ -203,7 +205,7 @@ def _quota(
     return Quota(*key, pairs["messages"], pairs["bytes"], evidence, hourly["messages"], hourly["bytes"])
 
 
-def _listed(key: tuple[str, str], reason: str) -> JSON:
+def _make_entry(key: tuple[str, str], reason: str) -> JSON:
     return {"protocol": key[0], "topic": key[1], "reason": reason}
 
 

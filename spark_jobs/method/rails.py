@@ -36,10 +36,10 @@ class Railed(NamedTuple):
     held: NDArray[np.int64]  # 1 held below what it should be, -1 held above, 0 not held
     lower: Floats  # bounds: a quota between them stays as it is
     upper: Floats
-    kept: NDArray[np.bool_]  # it is between them
+    kept: NDArray[np.bool_]  # whether it is between them
 
 
-def on_rails(
+def apply_rails(
     wanted: Floats,
     live: Floats,
     week_ago: Floats,

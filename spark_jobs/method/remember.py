@@ -33,29 +33,29 @@ COLUMNS = (
     "excluded_seconds",
     "hours",
 )
-CENSORED_PPM = 10_000  # of the observed seconds: a day that was limited longer gives lower bounds (as topic_day.STORM_SHARE_PPM)
+CENSORED_PPM = 10_000  # millionths of the observed seconds: a day that was limited longer gives lower bounds (as topic_day.STORM_SHARE_PPM)
 
 
-def calendar(first: str, last: str) -> list[str]:
+def list_days(first: str, last: str) -> list[str]:
     """All days from `first` to `last`."""
     start, end = calendar_date.fromisoformat(first), calendar_date.fromisoformat(last)
     return [(start + timedelta(days=at)).isoformat() for at in range((end - start).days + 1)]
 
 
-def keys_of(table: pa.Table) -> tuple[tuple[str, str], ...]:
+def find_keys(table: pa.Table) -> tuple[tuple[str, str], ...]:
     """The topics of `table`, in order."""
     pairs = table.select(["protocol", "topic"]).group_by(["protocol", "topic"]).aggregate([])
     return tuple(sorted(zip(pairs["protocol"].to_pylist(), pairs["topic"].to_pylist(), strict=True)))
 
 
-def only_refused(table: pa.Table) -> NDArray[np.bool_]:
-    """Which rows are of a topic's day on which it was refused and nothing of it passed: nobody knows what it would have sent."""
+def flag_only_refused(table: pa.Table) -> NDArray[np.bool_]:
+    """Which rows are of a topic's day on which it was refused and nothing of it passed: its demand is not known."""
     return np.asarray((table["passed"].to_numpy() == 0) & (table["refused"].to_numpy() > 0))
 
 
-def with_something_passed(table: pa.Table) -> pa.Table:
-    """The rows that are not `only_refused`."""
-    shut = only_refused(table)
+def drop_only_refused(table: pa.Table) -> pa.Table:
+    """The rows without those of `flag_only_refused`."""
+    shut = flag_only_refused(table)
     return table.filter(pa.array(~shut)) if shut.any() else table
 
 
@@ -71,15 +71,15 @@ def remember(
     """The memory of one dimension, from the rows of all its days; the rest as `Remembering`."""
     found = Remembering(observed, dimension, keys, scale=scale, left_out=left_out)
     found.add(table)
-    return found.memory()
+    return found.make_memory()
 
 
 class Remembering:
     """The memory of one dimension while it is filled, some rows at a time. `observed`: observed seconds of each remembered day, the newest
     one included; `keys`: the topics, in order.
 
-    By day, one value per topic: `scale`, what to multiply the demand with where gateways were missing; `left_out`, which topics learn
-    nothing from that day.
+    By day, one value per topic: `scale`, the factor of the demand where gateways were missing; `left_out`, whether the topic learns nothing
+    from that day.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Remembering:
         left_out: Mapping[str, NDArray[np.bool_]] | None = None,
     ) -> None:
         self._dimension, self._keys, self._places = dimension, keys, TopicPlaces(keys)
-        self._days = calendar(min(observed), max(observed))
+        self._days = list_days(min(observed), max(observed))
         self._at_day = {day: at for at, day in enumerate(self._days)}
         self._scale, self._left_out = scale or {}, left_out or {}
         self._seconds = np.array([observed.get(day, 0) for day in self._days], np.float64)
@@ -103,7 +103,7 @@ class Remembering:
         self._overloaded = np.full((*shape, len(OVERLOADS)), np.nan)
 
     def add(self, table: pa.Table) -> None:
-        """Rows of `topics`, of any dimension, with at least COLUMNS; all their topics are among the keys."""
+        """Add rows of `topics`, of any dimension, with at least COLUMNS; all their topics are among the keys."""
         own = table.filter(pc.equal(table["dimension"], self._dimension))
         row = self._places.of(own)
         column = np.array([self._at_day[day] for day in own["day"].to_pylist()], np.int64)
@@ -113,14 +113,14 @@ class Remembering:
 
         self._span[row, column] = np.maximum(self._span[row, column] - numbers("excluded_seconds"), 1.0)
         for name, filled in self._filled.items():
-            filled[row, column] = evenness(own) if name == "evenness" else numbers(name)
-        lists = combined(own["overloaded"])
+            filled[row, column] = compute_evenness(own) if name == "evenness" else numbers(name)
+        lists = combine_chunks(own["overloaded"])
         known = pc.equal(pc.fill_null(pc.list_value_length(lists), 0), len(OVERLOADS)).to_numpy(zero_copy_only=False)
         values = lists.filter(pa.array(known)).flatten().to_numpy(zero_copy_only=False)
         self._overloaded[row[known], column[known]] = values.reshape(-1, len(OVERLOADS))
 
-    def memory(self) -> Memory:
-        """What was filled, which is not to be filled any more."""
+    def make_memory(self) -> Memory:
+        """The memory of the added rows; none may be added any more."""
         total, span, days = self._filled.pop("total"), self._span, self._days
         first_seen = np.where((total > 0).any(axis=1), np.argmax(total > 0, axis=1), len(days))
         known = (self._seconds > 0)[None, :] & (np.arange(len(days)) >= first_seen[:, None])
@@ -139,7 +139,7 @@ class Remembering:
         return Memory(keys=tuple(self._keys), weekdays=weekdays(days), busiest=arrays.pop("max"), censored=censored, **arrays)
 
 
-def combined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def combine_chunks(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
@@ -149,9 +149,9 @@ def weekdays(days: Sequence[str]) -> Ints:
     return np.asarray((first + np.arange(len(days) + 1)) % 7, np.int64)
 
 
-def evenness(rows: pa.Table) -> Floats:
+def compute_evenness(rows: pa.Table) -> Floats:
     """The day's mean hour / its fullest hour, of each row."""
-    hours = combined(rows["hours"])
+    hours = combine_chunks(rows["hours"])
     counts = pc.list_value_length(hours).to_numpy(zero_copy_only=False).astype(np.float64)
     if not len(counts):
         return np.zeros(0)

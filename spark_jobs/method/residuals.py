@@ -1,8 +1,8 @@
-"""Residuals: how far a prediction of a topic's need was from what its past days needed, ln(need / prediction), and what follows from them.
+"""Residuals: how far the predictions of a topic's need were from the needs of its past days, as ln(need / prediction).
 
 The naive way is mean and standard deviation, each day alike. It fails twice. A topic of jobs has days without one: their need is a
 hundredth, their logarithm draws the mean down, and they are days on which nothing can be refused. And one event in a week moves the mean of
-all days, though it says nothing of the next one. So a day counts by the square root of what it sent, the middle is a quantile that rare
+all days, though it says nothing of the next one. So a day counts by the square root of its demand, the middle is a quantile that rare
 events do not move, and a prediction is as good as it was on usual days and on all days together (docs/design/quotas.md 3).
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from spark_jobs.method.memory import KEPT_OF_A_SPARSE_DAY, Floats, Memory
 
-PRIOR_SPREAD: Final = 0.5  # of ln(need / prediction), standard deviation; where nothing is known (a guess)
+PRIOR_SPREAD: Final = 0.5  # standard deviation of ln(need / prediction), where nothing is known (a guess)
 PRIOR_DAYS: Final = 10  # the fleet's residuals weigh as much as so many days of the topic's own; of 5, 10 and 20
 LEAST_SPREAD: Final = 0.1  # no prediction is trusted to be nearer than a tenth
 LOAD_POWER: Final = 0.5  # a day counts by its demand to this power: of 0, 0.5 and 1 the best on the tuning seeds
@@ -22,7 +22,7 @@ ONE_SIGMA: Final = (0.16, 0.84)  # quantiles of a normal distribution a standard
 
 
 class Residuals(NamedTuple):
-    """Per topic, all but `days` and `worth` drawn towards the fleet's."""
+    """Per topic, all but `days` and `worth` shrunk towards the fleet's."""
 
     days: Floats  # how many
     worth: Floats  # days of equal load that they are worth
@@ -43,13 +43,13 @@ class Own(NamedTuple):
     usual: Floats
 
 
-def residuals(memory: Memory, predicted: Floats, level: Floats, prior: float, quantile: float) -> Residuals:
-    """How far `predicted` (topics x days) was from what the days needed. The fleet's residuals count by `level`; `prior`: the fleet's mean
+def compute_residuals(memory: Memory, predicted: Floats, level: Floats, prior: float, quantile: float) -> Residuals:
+    """How far `predicted` (topics x days) was from the days' needs. The fleet's residuals count by `level`; `prior`: the fleet's mean
     where no day of any topic is known."""
-    return drawn_to_fleet(own_residuals(memory, predicted, quantile), level, prior)
+    return shrink_to_fleet(compute_own_residuals(memory, predicted, quantile), level, prior)
 
 
-def own_residuals(memory: Memory, predicted: Floats, quantile: float) -> Own:
+def compute_own_residuals(memory: Memory, predicted: Floats, quantile: float) -> Own:
     with np.errstate(invalid="ignore", divide="ignore"):
         logs = np.log(memory.need / predicted)
     usable = np.isfinite(logs) & (memory.messages >= KEPT_OF_A_SPARSE_DAY)
@@ -64,8 +64,8 @@ def own_residuals(memory: Memory, predicted: Floats, quantile: float) -> Own:
     return Own(usable.sum(axis=1).astype(np.float64), worth, mean, middle, spread, ((high - low) / 2) ** 2)
 
 
-def drawn_to_fleet(own: Own, level: Floats, prior: float) -> Residuals:
-    """As `residuals`: the topics are the whole fleet."""
+def shrink_to_fleet(own: Own, level: Floats, prior: float) -> Residuals:
+    """As `compute_residuals`: the topics are the whole fleet."""
     worth, spread = own.worth, own.variance
     share = np.where(worth > 0, np.nan_to_num(level), 0.0)
     least = LEAST_SPREAD**2

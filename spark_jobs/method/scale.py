@@ -1,5 +1,5 @@
-"""k: one number for the fleet and dimension, by which all quotas are larger than their base. It moves slowly towards the least that keeps
-what is refused below the target.
+"""k: one number for the fleet and dimension, by which all quotas are larger than their base. It moves slowly towards the least one
+that keeps refusals below the target.
 
 A calibrated k is the right size on average, and its noise costs: at equal reserve a constant k refuses less. So it changes by at most 2 %
 a night, up or down, never up for one night, and looks back with a half-life of sixty days. It is a function of what earlier days
@@ -21,7 +21,7 @@ LEAST: Final = 0.7
 MOST: Final = 30.0
 STEP: Final = 1.1
 GRID: Final = tuple(LEAST * STEP**i for i in range(40))  # 0.7 to 28.8
-PRIOR: Final = 2.0  # until there are MIN_DAYS days to learn from
+PRIOR: Final = 2.0  # k until there are MIN_DAYS days to learn from
 MIN_DAYS: Final = 7
 DOUBT_NIGHTS: Final = 25  # nights of a topic that are held against k until more have been seen; of 15, 25, 30, 40 (docs/design/quotas.md 4)
 HALF_LIFE_DAYS: Final = 60.0
@@ -29,19 +29,19 @@ MAX_CHANGE: Final = 1.02  # times; in one night
 
 
 class Judged(NamedTuple):
-    """What a day says about k: refused at each k of the grid, had the night before published it, of what was offered."""
+    """One day's evidence on k: refused at each k of the grid, had the night before published it, and offered."""
 
     refused: Sequence[float]
     offered: float
     topics: float = 1.0  # how many topics of equal size the day's messages are worth: a day of one big topic is one night of evidence
 
 
-def rates_at(base: Floats, k: float, floor: Floats | float) -> Floats:
+def compute_rates(base: Floats, k: float, floor: Floats | float) -> Floats:
     """The rates that the method would publish with `k`; NaN where there is no base."""
     return np.where(np.isnan(base), np.nan, np.maximum(k * base, floor))
 
 
-def bursts_at(rates: Floats, largest: Floats, seconds: float = 10.0) -> Floats:
+def compute_bursts(rates: Floats, largest: Floats, seconds: float = 10.0) -> Floats:
     """The bursts that go with the rates: `seconds` of them, three tokens, or the largest message."""
     return np.asarray(np.ceil(np.fmax(np.fmax(seconds * rates, 3.0), largest) - 1e-9))
 
@@ -50,19 +50,19 @@ def judge(base: Floats, largest: Floats, surfaces: Surfaces, floor: Floats | flo
     """The day of `surfaces` against quotas of `base` made before it. Topics without a base do not count."""
     refused = []
     for k in GRID:
-        rates = rates_at(base, k, floor)
-        refused.append(float(np.nansum(surfaces.lost(rates, bursts_at(rates, largest, seconds)))))
+        rates = compute_rates(base, k, floor)
+        refused.append(float(np.nansum(surfaces.lost(rates, compute_bursts(rates, largest, seconds)))))
     offered = surfaces.total[~np.isnan(base)]
-    return Judged(refused, float(offered.sum()), topics_worth(offered))
+    return Judged(refused, float(offered.sum()), count_effective_topics(offered))
 
 
-def topics_worth(offered: Floats) -> float:
-    """How many topics of equal size these are worth: (Σ o)² / Σ o², at least 1."""
+def count_effective_topics(offered: Floats) -> float:
+    """The effective number of topics, how many of equal size these are worth: (Σ o)² / Σ o², at least 1."""
     squares = float((offered**2).sum())
     return max(float(offered.sum()) ** 2 / squares, 1.0) if squares > 0 else 1.0
 
 
-def least_sufficient(days: Sequence[Judged | None], target: float) -> float | None:
+def find_least_k(days: Sequence[Judged | None], target: float) -> float | None:
     """The least k at which the days, newest last, refuse at most `target` of what was offered, doubt included; None: nothing was offered.
 
     Doubt: events that have not been seen yet. As if DOUBT_NIGHTS nights of one topic (or as many as have been seen, if fewer) had refused
@@ -89,7 +89,7 @@ def least_sufficient(days: Sequence[Judged | None], target: float) -> float | No
     return float(GRID[at - 1] * STEP**part)
 
 
-def to_come(days: Sequence[Judged], ks: Sequence[float], k: float, target: float) -> tuple[float, float]:
+def predict_change(days: Sequence[Judged], ks: Sequence[float], k: float, target: float) -> tuple[float, float]:
     """The least and the most that the `days` would refuse with the k of a month to come, times what they refused at their own `ks`.
 
     Where k falls, from `k` on to the mean one of a month that lowers it as far as it may. Where it rises nobody knows how far: from nothing
@@ -108,7 +108,7 @@ def to_come(days: Sequence[Judged], ks: Sequence[float], k: float, target: float
     return now, lost([k / MAX_CHANGE ** (LONG_NIGHTS / 2)] * len(days)) / then
 
 
-def without_worst(days: Sequence[Judged | None], k: float) -> list[Judged | None]:
+def drop_worst_day(days: Sequence[Judged | None], k: float) -> list[Judged | None]:
     """`days` without the one that refused most at `k`."""
     at = int(np.argmin(np.abs(np.asarray(GRID) - k)))
 
@@ -120,7 +120,7 @@ def without_worst(days: Sequence[Judged | None], k: float) -> list[Judged | None
     return [None if place == worst else day for place, day in enumerate(days)]
 
 
-def k_of_night(days: Sequence[Judged | None], target: float, before: float | None) -> float:
+def adjust_k(days: Sequence[Judged | None], target: float, before: float | None) -> float:
     """k after the judged `days` (newest last; None: that day says nothing), from `before`, the k of the night before.
 
     It falls where all that was refused allows it, and rises where that is too much also without the worst night: one event says nothing of
@@ -129,7 +129,7 @@ def k_of_night(days: Sequence[Judged | None], target: float, before: float | Non
     k = PRIOR if before is None else before
     if sum(day is not None and day.offered > 0 for day in days) < MIN_DAYS:
         return k
-    enough, certain = least_sufficient(days, target), least_sufficient(without_worst(days, k), target)
+    enough, certain = find_least_k(days, target), find_least_k(drop_worst_day(days, k), target)
     assert enough is not None, "MIN_DAYS days offered something"
     assert certain is not None, "as many"
     wanted = min(max(k, certain), enough)

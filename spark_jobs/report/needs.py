@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from datetime import date, timedelta
 from typing import Final, NamedTuple
 
-from spark_jobs.method.pins import over_capacity
+from spark_jobs.method.pins import describe_over_capacity
 from spark_jobs.report.digest import Digest
 from spark_jobs.report.facts import FleetFacts
 from spark_jobs.report.sentences import over, realised_text
@@ -37,7 +37,7 @@ def needs(found: Digest) -> list[Need]:
 def notes(found: Digest) -> list[str]:
     """Sentences about what needs nobody."""
     fleet = found.fleet
-    named = {over_capacity("messages", sum(pinned for _, pinned in fleet.pins), fleet.capacity.get("messages") or 0)}
+    named = {describe_over_capacity("messages", sum(pinned for _, pinned in fleet.pins), fleet.capacity.get("messages") or 0)}
     said = [f"{plain(each, 400)[:1].upper()}{plain(each, 400)[1:]}." for each in fleet.remarks if each not in named]
     late = missed(fleet)
     figure = expected(fleet)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spark_jobs.commands import files_of_day
+from spark_jobs.commands import list_day_files
 from spark_jobs.days import Day, yesterday
 from spark_jobs.storage.location import Location
 
@@ -58,6 +58,6 @@ def test_as_many_files_are_announced_as_the_day_of_its_zone_is_read_from(tmp_pat
         folder.mkdir(parents=True)
         (folder / f"{hour[5:10]}-{hour[-2:]}.jsonl").write_text("{}")
     log = Location.of("log", tmp_path)
-    assert files_of_day(log, Day("2026-11-20")) == [("11-20-00.jsonl", 2), ("11-20-22.jsonl", 2), ("11-20-23.jsonl", 2)]
-    of_berlin = [name for name, _ in files_of_day(log, Day("2026-11-20", "Europe/Berlin"))]
+    assert list_day_files(log, Day("2026-11-20")) == [("11-20-00.jsonl", 2), ("11-20-22.jsonl", 2), ("11-20-23.jsonl", 2)]
+    of_berlin = [name for name, _ in list_day_files(log, Day("2026-11-20", "Europe/Berlin"))]
     assert of_berlin == ["11-19-23.jsonl", "11-20-00.jsonl", "11-20-22.jsonl"]

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from limiter.quota_snapshot import Quota, Snapshot, dump, dump_pieces, load
-from spark_jobs.compute import rates_of_the_day
+from spark_jobs.compute import restore_rates
 from spark_jobs.days import Day
 from spark_jobs.method import overload, peakiness
 from spark_jobs.method.pins import Pin
 from spark_jobs.method.scale import GRID
-from spark_jobs.night import NightResult, compute_night, month_promised
+from spark_jobs.night import NightResult, compute_night, predict_month
 from spark_jobs.parameters import Parameters
 from spark_jobs.state.loss_surface import RATIO
 from spark_jobs.state.remembered import Remembered
@@ -276,12 +276,12 @@ def test_a_night_that_is_computed_again_starts_from_what_was_in_force_and_keeps_
     live = Snapshot("2026-03-01T00:00:00Z", "t", quotas=(Quota("rocketmq", "gone", (5.0, 50), None, {"days": 3}),))
     nights = Nights(live=live)
     results = steady_nights(nights, 5, plain(100))
-    again = {each.topic: each for each in rates_of_the_day(results[-1].snapshot, nights.outcomes[-1]).quotas}
+    again = {each.topic: each for each in restore_rates(results[-1].snapshot, nights.outcomes[-1]).quotas}
     before = quota(results[-2])
     assert before is not None
     assert again["orders"].messages == before.messages
     assert again["gone"].messages == (5.0, 50)
-    first = rates_of_the_day(results[2].snapshot, nights.outcomes[2])
+    first = restore_rates(results[2].snapshot, nights.outcomes[2])
     assert [each.topic for each in first.quotas] == ["gone"]  # that night gave the other its first quota
 
 
@@ -365,7 +365,7 @@ def test_capacity_is_shared_and_small_topics_keep_what_they_want() -> None:
 def test_a_month_is_promised_at_the_k_that_is_in_force_then() -> None:
     """Sixty sparse topics kept none of twelve promises: k went from 2 to 4 meanwhile."""
     night = {"realised_ppm": 2000.0, "published_offered": 1e6, "topics": 10.0, "offered": 1e6, "refused_by_k": [4e3 / k for k in GRID]}
-    found = month_promised([*[night | {"k": 2.0}] * 27, night | {"k": 3.0}], 0.001)
+    found = predict_month([*[night | {"k": 2.0}] * 27, night | {"k": 3.0}], 0.001)
     assert found == pytest.approx([0, 2000 * 2 / 3], rel=0.01)
 
 

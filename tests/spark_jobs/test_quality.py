@@ -9,8 +9,8 @@ import pytest
 
 from spark_jobs.method import guard, scale
 from spark_jobs.method.memory import Memory
-from spark_jobs.method.peakiness import Shape, shape
-from spark_jobs.method.promise import LONG_NIGHTS, NightShare, promise
+from spark_jobs.method.peakiness import Shape, estimate_shape
+from spark_jobs.method.promise import LONG_NIGHTS, NightShare, predict_interval
 from spark_jobs.state.topic_day import rows
 from support.quota_weeks.fleets import cut, pools, run, tables_of
 from support.quota_weeks.nights import Nights
@@ -99,7 +99,7 @@ def scored(walks: dict[str, list[Walked]]) -> dict[str, list[Scored]]:
 
 def flat(memory: Memory, half_life_days: float = 7.0) -> Shape:
     """A method that knows the level and not the shape."""
-    found = shape(memory, half_life_days)
+    found = estimate_shape(memory, half_life_days)
     return Shape(6 * found.level, found.level, found.peakiness)
 
 
@@ -146,15 +146,15 @@ def test_the_month_after_a_promise_is_within_it(kind: str, seed: int, per_hour: 
     known = nights(series)
     ks, families = calibrated(series, known)
     published = walk(series, known, ks, families, 1.0)
-    topics = [scale.topics_worth(each.total) for each in series.surfaces[1:]]
+    topics = [scale.count_effective_topics(each.total) for each in series.surfaces[1:]]
     past = [NightShare(refused / max(offered, 1), offered, each) for (refused, _, offered), each in zip(published, topics, strict=True)]
     judged = [judged_night(series, known, at) for at in range(LONG_NIGHTS)]
-    found = promise(past[:LONG_NIGHTS], scale.to_come(judged, ks[:LONG_NIGHTS], ks[LONG_NIGHTS], TARGET))
+    found = predict_interval(past[:LONG_NIGHTS], scale.predict_change(judged, ks[:LONG_NIGHTS], ks[LONG_NIGHTS], TARGET))
     refused, _, offered = published[LONG_NIGHTS:].sum(axis=0)
     assert (found is None) is (kind == "big with events")
     assert found is None or found[0] <= refused / offered <= found[1]
     if kind == "sparse":
-        alone = promise(past[:LONG_NIGHTS])
+        alone = predict_interval(past[:LONG_NIGHTS])
         assert alone is not None
         assert refused / offered < alone[0]
 

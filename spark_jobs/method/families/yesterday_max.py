@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from spark_jobs.method.memory import Floats, Memory, newest
+from spark_jobs.method.memory import Floats, Memory, find_newest
 
 
 def yesterday_max(memory: Memory) -> Floats:
-    return newest(memory.busiest)
+    return find_newest(memory.busiest)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spark_jobs.method.decide import LARGEST_DAYS, Decided, decide, floors, largest_of
+from spark_jobs.method.decide import LARGEST_DAYS, Decided, compute_floors, decide, find_largest
 from spark_jobs.method.memory import Floats
 from spark_jobs.method.peakiness import Shape
 from spark_jobs.parameters import Parameters
@@ -47,8 +47,8 @@ def test_a_topic_seen_on_fewer_days_than_asked_for_is_learning() -> None:
 def test_the_floor_is_messages_a_minute_and_of_bytes_as_many_of_the_largest() -> None:
     parameters = Parameters(floor_per_minute=6)
     memory = memory_of(np.full((2, 40), 10.0), largest=[[500.0] * 40, [0.25] * 40])
-    assert floors(memory, "messages", parameters).tolist() == pytest.approx([0.1, 0.1])
-    assert floors(memory, "bytes", parameters).tolist() == pytest.approx([50, 0.1])
+    assert compute_floors(memory, "messages", parameters).tolist() == pytest.approx([0.1, 0.1])
+    assert compute_floors(memory, "bytes", parameters).tolist() == pytest.approx([50, 0.1])
     low = decided([1e-6], dimension="bytes", largest=500.0)
     assert low.rates[0] == pytest.approx(500 / 60)
     assert low.bursts[0] == 500
@@ -59,7 +59,7 @@ def test_the_largest_message_is_that_of_four_weeks() -> None:
     largest[0, -LARGEST_DAYS] = 700
     largest[0, -LARGEST_DAYS - 1] = 900
     memory = memory_of(np.full((1, 40), 10.0), largest=largest)
-    assert largest_of(memory).tolist() == [700]
+    assert find_largest(memory).tolist() == [700]
 
 
 def test_another_rule_publishes_its_proportions_at_the_reserve_of_the_method() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from spark_jobs.method.families import QUOTA_RULES
-from spark_jobs.method.memory import Floats, Memory, greatest, mean_of, newest
+from spark_jobs.method.memory import Floats, Memory, find_greatest, find_newest, mean_of
 from spark_jobs.state.loss_surface import OVERLOADS
 
 NO = np.nan
@@ -53,16 +53,16 @@ def test_without_a_day_no_topic_has_a_rate(name: str) -> None:
 
 def test_what_is_not_known_is_passed_over() -> None:
     values = np.array(ROWS)
-    np.testing.assert_array_equal(newest(values), [1.0, 0.0, NO])
-    np.testing.assert_array_equal(greatest(values), [90.0, 4.0, 0.0])
+    np.testing.assert_array_equal(find_newest(values), [1.0, 0.0, NO])
+    np.testing.assert_array_equal(find_greatest(values), [90.0, 4.0, 0.0])
     np.testing.assert_allclose(mean_of(values), [22.0, 2.0, NO])
     np.testing.assert_allclose(mean_of(values[:, 5:7]), [3.5, 4.0, NO], err_msg="one day is enough")
 
 
 def test_a_memory_until_a_day_has_nothing_of_that_day_or_later() -> None:
     memory = memory_of(np.array(ROWS), np.array(ROWS), np.array(ROWS))
-    earlier = memory.until(6)
+    earlier = memory.cut_before(6)
     np.testing.assert_array_equal(earlier.mean, np.array(ROWS)[:, :6])
     assert (earlier.days, len(earlier.weekdays), earlier.weekdays[-1]) == (6, 7, 6)
-    np.testing.assert_array_equal(earlier.active_days(), [6, 1, 0])
-    np.testing.assert_array_equal(memory.active_days(), [9, 2, 0])
+    np.testing.assert_array_equal(earlier.count_active_days(), [6, 1, 0])
+    np.testing.assert_array_equal(memory.count_active_days(), [9, 2, 0])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from spark_jobs.method.families import QUOTA_RULES
-from spark_jobs.method.guard import MIN_EVIDENCE, OWN, Evidence, at_reserve_of, choose, judge_rules, weight_of
+from spark_jobs.method.guard import MIN_EVIDENCE, OWN, Evidence, choose_rule, judge_rules, scale_to_reserve, sum_evidence
 from spark_jobs.state.loss_surface import Surfaces, surfaces
 from support.quota_weeks.memories import memory_of
 
@@ -28,20 +28,20 @@ from support.quota_weeks.memories import memory_of
     ],
 )
 def test_a_rule_is_chosen_on_pooled_evidence_of_days(days: list[dict[str, float]], chosen: str) -> None:
-    assert choose([Evidence(day, 100.0) for day in days]) == chosen
+    assert choose_rule([Evidence(day, 100.0) for day in days]) == chosen
 
 
 @pytest.mark.parametrize(("topics", "chosen"), [(1.0, OWN), (2.0, OWN), (MIN_EVIDENCE / 25, "max_7"), (1e6, "max_7")])
 def test_a_rule_is_chosen_only_on_a_hundred_nights_of_a_topic(topics: float, chosen: str) -> None:
     """findings.md 8, 2: two topics of jobs gave the guard two standard errors in a month, and it was wrong."""
     days = [Evidence({OWN: 100.0, "max_7": 1.0}, topics)] * 40
-    assert weight_of(days) == pytest.approx(28 * topics)
-    assert choose(days) == chosen
+    assert sum_evidence(days) == pytest.approx(28 * topics)
+    assert choose_rule(days) == chosen
 
 
 def test_rules_are_compared_at_equal_reserve() -> None:
     like, rates = np.array([10.0, 30.0, np.nan, 5.0]), np.array([1.0, 1.0, 9.0, np.nan])
-    found = at_reserve_of(rates, like)
+    found = scale_to_reserve(rates, like)
     assert list(found[:2]) == [20, 20]
     assert np.isnan(found[2])
     assert found[3] == 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from spark_jobs.method.level import forecast, forecasts, trend, weighted_mean, weights
+from spark_jobs.method.level import forecast, forecast_each_day, trend, weighted_mean, weights
 from spark_jobs.parameters import Parameters
 
 MONDAY_ON = np.arange(60) % 7
@@ -23,7 +23,7 @@ def test_where_nothing_is_said_a_day_a_week_older_weighs_half() -> None:
     week = float(Parameters().half_life_days)
     for function in (forecast, weighted_mean):
         np.testing.assert_array_equal(function(values, MONDAY_ON, 20), function(values, MONDAY_ON, 20, week))
-    np.testing.assert_array_equal(forecasts(values, MONDAY_ON), forecasts(values, MONDAY_ON, week))
+    np.testing.assert_array_equal(forecast_each_day(values, MONDAY_ON), forecast_each_day(values, MONDAY_ON, week))
 
 
 def test_a_constant_topic_is_forecast_exactly_and_an_unknown_one_not_at_all() -> None:
@@ -82,7 +82,7 @@ def test_nothing_is_carried_in_the_first_two_weeks_of_a_topic() -> None:
 
 def test_no_forecast_knows_its_own_day_or_a_later_one() -> None:
     values = np.random.default_rng(1).gamma(1, 10, (4, 30))
-    whole = forecasts(values, MONDAY_ON)
+    whole = forecast_each_day(values, MONDAY_ON)
     for day in range(1, 30):
         cut = values.copy()
         cut[:, day:] = np.nan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_jobs.method.pins import Pin, pinned_rates, read_pins, remarks
+from spark_jobs.method.pins import Pin, describe_pin_conflicts, list_pinned_rates, read_pins
 from spark_jobs.parameters import Parameters
 from support.cases import in_one_loop
 
@@ -87,12 +87,12 @@ PINS = [
     ],
 )
 def test_pins_above_the_capacity_or_the_ceiling_are_said(date: str, parameters: Parameters, said: list[str]) -> None:
-    found = remarks(PINS, date, parameters)
+    found = describe_pin_conflicts(PINS, date, parameters)
     assert len(found) == len(said)
     assert all(part in sentence for part, sentence in zip(said, found, strict=True))
 
 
 def test_the_rates_that_pins_set_are_those_of_the_dimension_and_the_day() -> None:
-    assert pinned_rates(PINS, "2026-03-04", "messages") == {("rocketmq", "a"): 50.0, ("rocketmq", "b"): 7.0}
-    assert pinned_rates(PINS, "2026-03-04", "bytes") == {("rocketmq", "b"): 900.0}
-    assert pinned_rates(PINS, "2026-03-05", "bytes") == {}
+    assert list_pinned_rates(PINS, "2026-03-04", "messages") == {("rocketmq", "a"): 50.0, ("rocketmq", "b"): 7.0}
+    assert list_pinned_rates(PINS, "2026-03-04", "bytes") == {("rocketmq", "b"): 900.0}
+    assert list_pinned_rates(PINS, "2026-03-05", "bytes") == {}

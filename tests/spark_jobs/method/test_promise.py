@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from spark_jobs.method.promise import LEAST_EVIDENCE, LEAST_NIGHTS, LONG_NIGHTS, NightShare, promise
+from spark_jobs.method.promise import LEAST_EVIDENCE, LEAST_NIGHTS, LONG_NIGHTS, NightShare, predict_interval
 
 
 def promised(nights: list[tuple[float, float]], topics: float = 10.0) -> tuple[float, float] | None:
-    return promise([NightShare(share, offered, topics) for share, offered in nights])
+    return predict_interval([NightShare(share, offered, topics) for share, offered in nights])
 
 
 def test_nights_alike_promise_what_they_did() -> None:
@@ -34,7 +34,7 @@ def test_few_topics_promise_nothing() -> None:
 def test_the_range_reaches_as_far_as_k_will_have_moved() -> None:
     """Sixty sparse topics refused 0.29 % while k went from 2 to 3, and were promised no less than 0.19 %: then 0.17 % came."""
     nights = [NightShare(0.001, 1000.0, 10.0)] * 28
-    assert promise(nights, (0.5, 0.9)) == pytest.approx((0.0005, 0.0009))
+    assert predict_interval(nights, (0.5, 0.9)) == pytest.approx((0.0005, 0.0009))
 
 
 def test_what_is_not_known_is_not_promised() -> None:

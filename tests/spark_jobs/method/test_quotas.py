@@ -15,7 +15,7 @@ from spark_jobs.method.memory import Memory
 from spark_jobs.method.outcomes import OUTCOMES
 from spark_jobs.method.peakiness import Shape
 from spark_jobs.method.pins import Pin
-from spark_jobs.method.quotas import Facts, Quotas, ToldDimension, kept, published_rate
+from spark_jobs.method.quotas import Facts, Quotas, ToldDimension, keep_unseen_quotas, round_rate
 from spark_jobs.parameters import Parameters
 from support.quota_weeks.memories import memory_of
 
@@ -81,7 +81,7 @@ def quotas(
     made = Quotas(keys, facts, pins, previous, DATE, Parameters(), shares or [{}] * len(keys))
     found = list(made)
     assert [quota.topic for quota in found] == sorted({quota.topic for quota in found})
-    return {quota.topic: quota for quota in found}, made.lists()
+    return {quota.topic: quota for quota in found}, made.list_topics()
 
 
 def pin(topic: str, messages: Any = (7.0, 80), octets: Any = None, until: str | None = None) -> Pin:
@@ -89,10 +89,10 @@ def pin(topic: str, messages: Any = (7.0, 80), octets: Any = None, until: str | 
 
 
 def test_a_rate_is_published_with_six_digits() -> None:
-    assert published_rate(1234567.8) == 1234570
-    assert published_rate(0.000012345) == 0.000012
-    assert published_rate(1 / 3) == 0.333333
-    assert published_rate(1e30) == MAX_PER_SECOND
+    assert round_rate(1234567.8) == 1234570
+    assert round_rate(0.000012345) == 0.000012
+    assert round_rate(1 / 3) == 0.333333
+    assert round_rate(1e30) == MAX_PER_SECOND
 
 
 def test_a_quota_has_both_dimensions_its_factor_of_the_hour_and_the_reason() -> None:
@@ -197,7 +197,7 @@ def test_what_no_remembered_day_has_seen_is_kept_once_and_marked() -> None:
 
 def test_a_known_topic_that_is_written_otherwise_in_the_quotas_before_is_not_kept_beside_itself() -> None:
     before = Snapshot("", "", quotas=tuple(Quota("amqp", f"%2F/x/{key}", (5.0, 50)) for key in ("a:b", "c")))
-    assert [each.topic for each in kept(before, {("amqp", "%2F/x/a%3Ab")}, 60)] == ["%2F/x/c"]
+    assert [each.topic for each in keep_unseen_quotas(before, {("amqp", "%2F/x/a%3Ab")}, 60)] == ["%2F/x/c"]
 
 
 def test_the_evidence_has_the_figures_that_a_person_reads() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from spark_jobs.method.rails import on_rails
+from spark_jobs.method.rails import apply_rails
 from spark_jobs.parameters import Parameters
 
 NO = np.nan
@@ -29,7 +29,7 @@ NO = np.nan
     ],
 )
 def test_a_quota_moves_within_its_rails(wanted: float, live: float, week_ago: float, censored: bool, rate: float, held: int) -> None:
-    found = on_rails(
+    found = apply_rails(
         np.array([wanted]), np.array([live]), np.array([week_ago]), np.array([censored]), np.array([1 / 60]), 0, Parameters()
     )  # fmt: skip
     assert found.rates[0] == pytest.approx(rate, nan_ok=True)
@@ -39,13 +39,13 @@ def test_a_quota_moves_within_its_rails(wanted: float, live: float, week_ago: fl
 @pytest.mark.parametrize("floor", [1.0, 350.0])
 def test_the_ceiling_is_above_no_rail_and_no_floor(floor: float) -> None:
     wanted, live, week_ago = np.array([500.0]), np.array([400.0]), np.array([NO])
-    found = on_rails(wanted, live, week_ago, np.array([False]), np.array([floor]), 300, Parameters())
+    found = apply_rails(wanted, live, week_ago, np.array([False]), np.array([floor]), 300, Parameters())
     assert found.rates[0] == 300
 
 
 def test_a_quota_at_either_bound_of_its_hysteresis_stays_as_it_is() -> None:
     def of(live: float) -> tuple[float, bool, float, float]:
-        found = on_rails(np.array([100.0]), np.array([live]), np.array([NO]), np.array([False]), np.array([1.0]), 0, Parameters())
+        found = apply_rails(np.array([100.0]), np.array([live]), np.array([NO]), np.array([False]), np.array([1.0]), 0, Parameters())
         return float(found.rates[0]), bool(found.kept[0]), float(found.lower[0]), float(found.upper[0])
 
     _, _, lower, upper = of(100.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from spark_jobs.method.residuals import LEAST_SPREAD, PRIOR_DAYS, quantiles, residuals
+from spark_jobs.method.residuals import LEAST_SPREAD, PRIOR_DAYS, compute_residuals, quantiles
 from support.quota_weeks.memories import memory_of
 
 
@@ -44,7 +44,7 @@ def test_an_idle_day_counts_by_what_it_sent() -> None:
     """Ten days of jobs and ten days with a hundredth of their messages: these count a tenth of a day each."""
     level = np.array([[100.0, 1.0] * 10])
     memory = memory_of(level, need=np.array([[300.0, 3.0] * 10]))
-    found = residuals(memory, np.full((1, 20), 300.0), level[:, -1], 0.0, 0.5)
+    found = compute_residuals(memory, np.full((1, 20), 300.0), level[:, -1], 0.0, 0.5)
     assert found.mean[0] == pytest.approx(np.log(0.01) / 11, rel=0.01)
     assert found.worth[0] == pytest.approx(11**2 / 10.1, rel=0.01)
     assert found.days[0] == 20
@@ -53,7 +53,7 @@ def test_an_idle_day_counts_by_what_it_sent() -> None:
 def test_events_widen_the_variance_of_all_days_and_not_that_of_usual_ones() -> None:
     need = np.full((1, 30), 20.0)
     need[0, [10, 20]] = 200.0
-    found = residuals(memory_of(np.full((1, 30), 10.0), need=need), np.full((1, 30), 20.0), np.array([10.0]), 0.0, 0.6)
+    found = compute_residuals(memory_of(np.full((1, 30), 10.0), need=need), np.full((1, 30), 20.0), np.array([10.0]), 0.0, 0.6)
     assert found.middle[0] == pytest.approx(0, abs=1e-9)
     assert found.usual[0] <= LEAST_SPREAD**2
     assert found.variance[0] > 0.3
@@ -61,15 +61,15 @@ def test_events_widen_the_variance_of_all_days_and_not_that_of_usual_ones() -> N
 
 def test_a_topic_without_days_has_the_fleet_s_and_a_fleet_without_the_prior() -> None:
     need = np.array([[20.0] * 9, [np.nan] * 9])
-    both = residuals(memory_of(np.full((2, 9), 10.0), need=need), np.full((2, 9), 10.0), np.array([10.0, 10.0]), 5.0, 0.5)
+    both = compute_residuals(memory_of(np.full((2, 9), 10.0), need=need), np.full((2, 9), 10.0), np.array([10.0, 10.0]), 5.0, 0.5)
     assert both.mean.tolist() == pytest.approx([np.log(2)] * 2)
-    none = residuals(memory_of(np.full((1, 9), 10.0), need=np.nan), np.full((1, 9), 10.0), np.array([10.0]), 5.0, 0.5)
+    none = compute_residuals(memory_of(np.full((1, 9), 10.0), need=np.nan), np.full((1, 9), 10.0), np.array([10.0]), 5.0, 0.5)
     assert (none.mean[0], none.middle[0]) == (5, 5)
 
 
 def test_few_days_are_drawn_towards_the_fleet() -> None:
     need = np.full((2, 20), 40.0)
     need[1] = np.where(np.arange(20) < 15, np.nan, 10.0)
-    found = residuals(memory_of(np.full((2, 20), 10.0), need=need), np.full((2, 20), 10.0), np.array([1e6, 1.0]), 0.0, 0.5)
+    found = compute_residuals(memory_of(np.full((2, 20), 10.0), need=need), np.full((2, 20), 10.0), np.array([1e6, 1.0]), 0.0, 0.5)
     own, fleet = np.log(1.0), np.log(4.0)
     assert found.mean[1] == pytest.approx((5 * own + PRIOR_DAYS * fleet) / (5 + PRIOR_DAYS), rel=1e-3)

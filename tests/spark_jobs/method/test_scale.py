@@ -14,12 +14,12 @@ from spark_jobs.method.scale import (
     PRIOR,
     STEP,
     Judged,
-    bursts_at,
+    adjust_k,
+    compute_bursts,
+    count_effective_topics,
+    find_least_k,
     judge,
-    k_of_night,
-    least_sufficient,
-    to_come,
-    topics_worth,
+    predict_change,
 )
 from spark_jobs.state.loss_surface import Surfaces, surfaces
 
@@ -30,11 +30,11 @@ def day(enough: float, offered: float = 1e6, topics: float = 1e6) -> Judged:
 
 
 def test_the_prior_stands_until_seven_days_are_judged() -> None:
-    assert k_of_night([day(10)] * (MIN_DAYS - 1), 0.001, None) == PRIOR
-    assert k_of_night([day(10)] * (MIN_DAYS - 1), 0.001, 3.0) == 3.0
-    assert k_of_night([None] * 50, 0.001, None) == PRIOR
-    assert k_of_night([day(10, offered=0)] * 50, 0.001, None) == PRIOR, "on which nothing was sent"
-    assert k_of_night([*[day(10, offered=0)] * 50, *[day(10)] * MIN_DAYS], 0.001, None) > PRIOR
+    assert adjust_k([day(10)] * (MIN_DAYS - 1), 0.001, None) == PRIOR
+    assert adjust_k([day(10)] * (MIN_DAYS - 1), 0.001, 3.0) == 3.0
+    assert adjust_k([None] * 50, 0.001, None) == PRIOR
+    assert adjust_k([day(10, offered=0)] * 50, 0.001, None) == PRIOR, "on which nothing was sent"
+    assert adjust_k([*[day(10, offered=0)] * 50, *[day(10)] * MIN_DAYS], 0.001, None) > PRIOR
 
 
 @pytest.mark.parametrize("enough", [5.0, 1.0])
@@ -42,7 +42,7 @@ def test_it_moves_at_most_a_fiftieth_a_night_either_way_and_arrives(enough: floa
     days = [day(enough)] * MIN_DAYS
     k, walked = PRIOR, []
     for _ in range(60):
-        k = k_of_night(days, 0.001, k)
+        k = adjust_k(days, 0.001, k)
         walked.append(k)
     assert max(walked[0] / PRIOR, PRIOR / walked[0]) == pytest.approx(MAX_CHANGE) == pytest.approx(1.02)
     assert walked[-1] == walked[-2] == pytest.approx(enough, rel=0.1)
@@ -63,15 +63,15 @@ def event(size: float) -> Judged:
 )
 def test_one_night_never_raises_it(nights: list[Judged], moves: int) -> None:
     quiet = [event(0)] * 20
-    k = k_of_night([*quiet, *nights], 0.001, 3.0)
+    k = adjust_k([*quiet, *nights], 0.001, 3.0)
     assert np.sign(round(k - 3.0, 9)) == moves
-    while_it_is_remembered = [k_of_night([*quiet, *nights, *quiet[:at]], 0.001, 3.0) for at in range(20)]
+    while_it_is_remembered = [adjust_k([*quiet, *nights, *quiet[:at]], 0.001, 3.0) for at in range(20)]
     assert all(np.sign(round(each - 3.0, 9)) == moves for each in while_it_is_remembered)
 
 
 def test_it_stays_within_its_bounds() -> None:
-    assert k_of_night([day(0.1)] * 9, 0.001, LEAST) == LEAST
-    assert k_of_night([day(1000)] * 9, 0.001, MOST) == MOST
+    assert adjust_k([day(0.1)] * 9, 0.001, LEAST) == LEAST
+    assert adjust_k([day(1000)] * 9, 0.001, MOST) == MOST
     assert GRID[0] == LEAST
     assert GRID[-1] <= MOST < GRID[-1] * STEP, "the grid goes as far as k may"
 
@@ -79,9 +79,9 @@ def test_it_stays_within_its_bounds() -> None:
 def test_the_least_sufficient_k_is_found_between_the_grid_points_and_recent_days_count_more() -> None:
     offered = 1e6
     graded = Judged([offered * 0.01 / k for k in GRID], offered, 1e6)
-    assert least_sufficient([graded], 0.001) == pytest.approx(10, rel=0.05)
-    assert least_sufficient([], 0.001) is None
-    late, early = least_sufficient([day(2), day(8)], 0.0051), least_sufficient([day(8), day(2)], 0.0049)
+    assert find_least_k([graded], 0.001) == pytest.approx(10, rel=0.05)
+    assert find_least_k([], 0.001) is None
+    late, early = find_least_k([day(2), day(8)], 0.0051), find_least_k([day(8), day(2)], 0.0049)
     assert late is not None
     assert early is not None
     assert late >= 2
@@ -90,7 +90,7 @@ def test_the_least_sufficient_k_is_found_between_the_grid_points_and_recent_days
 
 def test_nights_without_refusals_lower_k_only_as_far_as_they_are_evidence() -> None:
     def after(nights: int, topics: float) -> float:
-        found = least_sufficient([day(0.1, topics=topics)] * nights, 0.001)
+        found = find_least_k([day(0.1, topics=topics)] * nights, 0.001)
         assert found is not None
         return found
 
@@ -102,16 +102,16 @@ def test_nights_without_refusals_lower_k_only_as_far_as_they_are_evidence() -> N
 
 
 def test_doubt_does_not_hide_what_was_refused() -> None:
-    few, many = (least_sufficient([day(6.0, topics=topics)] * 60, 0.001) for topics in (1, 1000))
+    few, many = (find_least_k([day(6.0, topics=topics)] * 60, 0.001) for topics in (1, 1000))
     assert few is not None
     assert many is not None
     assert 5.4 < many <= few < 6.6
 
 
 def test_a_day_says_how_many_topics_it_is_worth() -> None:
-    assert topics_worth(np.array([5.0] * 8)) == pytest.approx(8)
-    assert topics_worth(np.array([1e6, 1.0, 1.0])) == pytest.approx(1, abs=0.01)
-    assert topics_worth(np.zeros(3)) == topics_worth(np.zeros(0)) == 1
+    assert count_effective_topics(np.array([5.0] * 8)) == pytest.approx(8)
+    assert count_effective_topics(np.array([1e6, 1.0, 1.0])) == pytest.approx(1, abs=0.01)
+    assert count_effective_topics(np.zeros(3)) == count_effective_topics(np.zeros(0)) == 1
 
 
 def test_a_day_is_judged_as_its_surfaces_say() -> None:
@@ -121,7 +121,7 @@ def test_a_day_is_judged_as_its_surfaces_say() -> None:
     assert judged.offered == 10_000
     assert judged.refused[0] == pytest.approx(3000 - 70, rel=0.02)
     assert judged.refused[-1] == 0
-    assert list(bursts_at(np.array([0.01, 5.0]), np.array([1.0, 900.0]))) == [3, 900]
+    assert list(compute_bursts(np.array([0.01, 5.0]), np.array([1.0, 900.0]))) == [3, 900]
     nobody = judge(np.array([np.nan]), np.array([1.0]), found, 1 / 60)
     assert (nobody.offered, sum(nobody.refused)) == (0, 0)
 
@@ -136,5 +136,5 @@ def test_a_day_is_judged_as_its_surfaces_say() -> None:
 )
 def test_what_a_month_to_come_refuses_beside_the_past_one_is_told_by_its_k(k: float, target: float, found: tuple[float, float]) -> None:
     days = [Judged([1e4 / each for each in GRID], 1e6)] * 28  # in inverse proportion to k, half a percent at 2
-    assert to_come(days, [2.0] * 28, k, target) == pytest.approx(found, rel=0.01)
-    assert to_come([], [], k, target) == (1.0, 1.0)
+    assert predict_change(days, [2.0] * 28, k, target) == pytest.approx(found, rel=0.01)
+    assert predict_change([], [], k, target) == (1.0, 1.0)

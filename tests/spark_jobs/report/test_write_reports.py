@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from limiter.quota_snapshot import Quota, Snapshot, dump, load
-from spark_jobs.method.pins import over_capacity
+from spark_jobs.method.pins import describe_over_capacity
 from spark_jobs.report import write_reports
 from spark_jobs.report.digest import MAX_CHARTS, digest, ranked
 from spark_jobs.report.page import hash_of
@@ -493,7 +493,7 @@ def lowered(pin: float, capacity: int, live: float = 800, wanted: float = 0.5, *
     by_hand = Quota("rocketmq", "p", messages=(pin, 50), evidence={"status": "pinned", "reason": "pinned: contract", "target": 9})
     night: Any = {"target_refused_ppm": 1000, "lowered_ppm": 45_100}
     if pin >= capacity:
-        night["remarks"] = [over_capacity("messages", pin, capacity)]
+        night["remarks"] = [describe_over_capacity("messages", pin, capacity)]
     now = Snapshot("x", "y", date="2026-11-20", parameters={"capacity_messages": capacity}, quotas=(*quotas, by_hand), night=night)
     held = [
         {"protocol": "rocketmq", "topic": topic, "dimension": "messages", "before": live, "wanted": wanted, "held": live / 2}

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from spark_jobs.method.memory import Floats, Memory, greatest, mean_of, newest
+from spark_jobs.method.memory import Floats, Memory, find_greatest, find_newest, mean_of
 
 
 def decayed(values: Floats, half_life: float = 7.0) -> Floats:
@@ -18,15 +18,15 @@ def decayed(values: Floats, half_life: float = 7.0) -> Floats:
 
 def same_weekday(memory: Memory) -> Floats:
     week_ago = memory.busiest[:, -7] if memory.days >= 7 else np.full(len(memory.keys), np.nan)
-    return np.where(np.isnan(week_ago), newest(memory.busiest), week_ago)
+    return np.where(np.isnan(week_ago), find_newest(memory.busiest), week_ago)
 
 
 RULES: Final[dict[str, Callable[[Memory], Floats]]] = {
-    "yesterday's maximum": lambda memory: newest(memory.busiest),
-    "yesterday's p99": lambda memory: newest(memory.p99),
-    "yesterday's mean": lambda memory: newest(memory.mean),
-    "maximum of 7 days": lambda memory: greatest(memory.busiest[:, -7:]),
-    "maximum of 28 days": lambda memory: greatest(memory.busiest[:, -28:]),
+    "yesterday's maximum": lambda memory: find_newest(memory.busiest),
+    "yesterday's p99": lambda memory: find_newest(memory.p99),
+    "yesterday's mean": lambda memory: find_newest(memory.mean),
+    "maximum of 7 days": lambda memory: find_greatest(memory.busiest[:, -7:]),
+    "maximum of 28 days": lambda memory: find_greatest(memory.busiest[:, -28:]),
     "mean of 7 days": lambda memory: mean_of(memory.mean[:, -7:]),
     "mean p99 of 7 days": lambda memory: mean_of(memory.p99[:, -7:]),
     "decayed p99": lambda memory: decayed(memory.p99),

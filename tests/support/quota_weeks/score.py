@@ -21,10 +21,10 @@ import pyarrow as pa
 
 from limiter.quota_snapshot import Quota, Snapshot
 from spark_jobs.method import guard, scale
-from spark_jobs.method.decide import decide, floors, largest_of
+from spark_jobs.method.decide import compute_floors, decide, find_largest
 from spark_jobs.method.memory import Floats, Memory
-from spark_jobs.method.peakiness import Shape, shape
-from spark_jobs.method.remember import keys_of, remember
+from spark_jobs.method.peakiness import Shape, estimate_shape
+from spark_jobs.method.remember import find_keys, remember
 from spark_jobs.nights.rails import Rails, hold
 from spark_jobs.parameters import Parameters
 from spark_jobs.state.loss_surface import BURSTS_S, Surface, Surfaces
@@ -84,7 +84,7 @@ def series_of_rows(
 ) -> Series:
     """From the rows of `topic_day.TOPICS`, a table a day. `wanted`: the same of what clients wanted, which judges; `tables` unless told."""
     table = pa.concat_tables([*tables, TOPICS.empty_table()])
-    keys = keys_of(table)
+    keys = find_keys(table)
     memory = remember(table, observed, dimension, keys)
     seen = [surfaces_of_keys(each, dimension, keys) for each in tables]
     judge = seen if wanted is None else [surfaces_of_keys(each, dimension, keys) for each in wanted]
@@ -136,9 +136,9 @@ class Scored(NamedTuple):
     late: float  # realised after LATE nights, when the target is to be met; NaN in shorter series
 
 
-def nights(series: Series, shaper: Shaper = shape) -> list[tuple[Memory, Shape]]:
+def nights(series: Series, shaper: Shaper = estimate_shape) -> list[tuple[Memory, Shape]]:
     """What is known before each day but the first."""
-    earlier = [series.memory.until(day) for day in range(1, series.memory.days)]
+    earlier = [series.memory.cut_before(day) for day in range(1, series.memory.days)]
     return [(memory, shaper(memory)) for memory in earlier]
 
 
@@ -149,11 +149,11 @@ def calibrated(series: Series, known: Sequence[tuple[Memory, Shape]]) -> tuple[l
     judged: list[scale.Judged] = []
     rules: list[guard.Evidence] = []
     for at, (memory, found) in enumerate(known):
-        ks.append(scale.k_of_night(judged, series.parameters.target, ks[-1] if ks else None))
-        families.append(guard.choose(rules))
+        ks.append(scale.adjust_k(judged, series.parameters.target, ks[-1] if ks else None))
+        families.append(guard.choose_rule(rules))
         none = np.full(len(memory.keys), np.nan)
         plan = decide(memory, series.dimension, ks[-1], guard.OWN, none, none, series.parameters, found)
-        floor = floors(memory, series.dimension, series.parameters)
+        floor = compute_floors(memory, series.dimension, series.parameters)
         judged.append(judged_night(series, known, at))
         rules.append(guard.Evidence(guard.judge_rules(memory, plan.wanted, series.seen[at + 1], floor), judged[-1].topics))
     return ks, families
@@ -162,8 +162,8 @@ def calibrated(series: Series, known: Sequence[tuple[Memory, Shape]]) -> tuple[l
 def judged_night(series: Series, known: Sequence[tuple[Memory, Shape]], at: int) -> scale.Judged:
     """What the day after the night `at` says about k."""
     memory, found = known[at]
-    base = np.where(memory.active_days() < series.parameters.min_active_days, np.nan, found.base)
-    return scale.judge(base, largest_of(memory), series.seen[at + 1], floors(memory, series.dimension, series.parameters))
+    base = np.where(memory.count_active_days() < series.parameters.min_active_days, np.nan, found.base)
+    return scale.judge(base, find_largest(memory), series.seen[at + 1], compute_floors(memory, series.dimension, series.parameters))
 
 
 def published(
@@ -236,7 +236,7 @@ def rule_nights(series: Series, known: Sequence[tuple[Memory, Shape]], rule: Cal
     """(refused, reserved, offered) of a simple rule on the same topics and days: by factor and night."""
     found = np.zeros((len(RULE_FACTORS), len(known), 3))
     for at, (memory, _) in enumerate(known):
-        scored = memory.active_days() >= series.parameters.min_active_days
+        scored = memory.count_active_days() >= series.parameters.min_active_days
         rates = np.where(scored, np.nan_to_num(rule(memory)), np.nan)
         surfaces = series.surfaces[at + 1]
         found[:, at, 2] = surfaces.total[scored].sum()
@@ -257,7 +257,7 @@ def rule_nights_raised(
     method = published(series, known, [1.0] * len(known), [guard.OWN] * len(known))
     quotas = []
     for (memory, _), own in zip(known, method, strict=True):
-        rates = np.where(memory.active_days() >= series.parameters.min_active_days, np.nan_to_num(rule(memory)), np.nan)
+        rates = np.where(memory.count_active_days() >= series.parameters.min_active_days, np.nan_to_num(rule(memory)), np.nan)
         scaled = rates[:, None] * np.array(RULE_FACTORS)
         quotas.append(Quotas(scaled, np.fmax(np.ceil(scaled * burst_s), 3.0), np.stack([own.hourly] * len(RULE_FACTORS), axis=1)))
     topics = [topic for _, topic in series.memory.keys]
@@ -306,7 +306,7 @@ class Walked(NamedTuple):
 
 def walked(
     series: Series,
-    shaper: Shaper = shape,
+    shaper: Shaper = estimate_shape,
     k: float | None = None,
     burst_s: float = 1.0,
     *,
@@ -334,7 +334,9 @@ def walked(
     return Walked(constant, moving, raised, raised_moving, rules, also, oracle, as_published, changed, own)
 
 
-def score(series: Series, shaper: Shaper = shape, k: float | None = None, burst_s: float = 1.0, *, also_moving: bool = True) -> Scored:
+def score(
+    series: Series, shaper: Shaper = estimate_shape, k: float | None = None, burst_s: float = 1.0, *, also_moving: bool = True
+) -> Scored:
     """As `walked`, over all days. The score with the job's own k is NaN where that was not walked."""
     return scored_of(walked(series, shaper, k, burst_s, also_moving=also_moving))
 
