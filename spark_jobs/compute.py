@@ -137,7 +137,7 @@ def _open_table(
 
 
 def _count_rows(today: Remembered) -> int:
-    return sum(len(each) for each in today.tables(["dimension"]))
+    return sum(len(each) for each in today.read_tables(["dimension"]))
 
 
 def _read_outcomes(spark: SparkSession | None, folders: list[Location]) -> pa.Table:

@@ -103,7 +103,7 @@ def compute_night(night: Night) -> NightResult:
 
 def compute_dimension(night: Night, dimension: str, keys: Sequence[Key], refused_days: Ints) -> tuple[dict[str, Any], Facts, pa.Table]:
     """One dimension of the night: its part of the day's manifest, the quotas with their evidence, and rows of OUTCOMES."""
-    (today,) = night.today.tables(TODAY)
+    (today,) = night.today.read_tables(TODAY)
     surfaces = read_surfaces(drop_only_refused(today), dimension, keys)
     del today
     memory = remember_topics(night, dimension, keys)
@@ -115,7 +115,7 @@ def compute_dimension(night: Night, dimension: str, keys: Sequence[Key], refused
     k = scale.adjust_k([*map(_read_judged, history), _read_judged(judged)], night.parameters.target, before)
     evidence = [guard.Evidence(each.get("rules", {}), each.get("topics", 1.0)) for each in [*history, judged]]
     family = guard.choose_rule(evidence)
-    past = History(chain(night.outcomes.tables(OUTCOMES.names), [rows]), dimension, keys, night.day.date)
+    past = History(chain(night.outcomes.read_tables(OUTCOMES.names), [rows]), dimension, keys, night.day.date)
     week_ago = past.rates_on(night.day.before(6).date)  # six days before the newest one is a week before the day to come
     pinned, elsewhere = find_fixed_rates(night, dimension, keys)
     decided = decide(
@@ -134,7 +134,7 @@ def remember_topics(night: Night, dimension: str, keys: Sequence[Key]) -> Memory
         {each.date: each.observed_seconds for each in night.days}, dimension, keys,
         scale=missing.compute_missing_factors(night.topics, night.days, dimension, keys), left_out=night.left_out,
     )  # fmt: skip
-    for rows in night.topics.tables(COLUMNS):
+    for rows in night.topics.read_tables(COLUMNS):
         found.add(drop_only_refused(rows))
     return found.make_memory()
 
@@ -177,7 +177,7 @@ def read_surfaces(today: pa.Table, dimension: str, keys: Sequence[Key]) -> Surfa
     rows = today.filter(pc.equal(today["dimension"], dimension))
     lists = rows["losses"].combine_chunks()
     bounds = lists.offsets.to_numpy() // len(BURSTS_S)
-    at = TopicPlaces(keys).of(rows)
+    at = TopicPlaces(keys).find(rows)
     known = at >= 0
 
     def placed(values: NDArray[Any]) -> NDArray[Any]:
@@ -206,7 +206,7 @@ def keys_and_refused_days(topics: Remembered) -> tuple[tuple[Key, ...], Ints]:
     """The topics, in order, and on how many days each was only refused."""
     known = pa.table({"protocol": pa.array([], pa.string()), "topic": pa.array([], pa.string())})
     days: Counter[Key] = Counter()
-    for rows in topics.tables(("protocol", "topic", "dimension", "passed", "refused")):
+    for rows in topics.read_tables(("protocol", "topic", "dimension", "passed", "refused")):
         known = pa.concat_tables([known, rows.select(["protocol", "topic"])]).group_by(["protocol", "topic"]).aggregate([])
         own = rows.filter(pc.and_(pc.equal(rows["dimension"], "messages"), pa.array(flag_only_refused(rows))))
         days.update(zip(own["protocol"].to_pylist(), own["topic"].to_pylist(), strict=True))
@@ -217,9 +217,9 @@ def keys_and_refused_days(topics: Remembered) -> tuple[tuple[Key, ...], Ints]:
 def sum_refused_hours(topics: Remembered, dimension: str, day: Day, keys: Sequence[Key]) -> Ints:
     """Messages or bytes refused of each topic in each hour of the day, over the seven days up to `day`."""
     found, known = np.zeros((len(keys), HOURS), np.int64), TopicPlaces(keys)
-    for rows in topics.tables(("day", "protocol", "topic", "dimension", "refused_hours"), {day.before(ago).date for ago in range(7)}):
+    for rows in topics.read_tables(("day", "protocol", "topic", "dimension", "refused_hours"), {day.before(ago).date for ago in range(7)}):
         own = rows.filter(pc.and_(pc.equal(rows["dimension"], dimension), pc.is_valid(rows["refused_hours"])))
-        for at, hours in zip(known.of(own).tolist(), own["refused_hours"].to_pylist(), strict=True):
+        for at, hours in zip(known.find(own).tolist(), own["refused_hours"].to_pylist(), strict=True):
             for hour, count in enumerate(hours):
                 found[at, min(hour, HOURS - 1)] += count  # a day of 25 hours has its last one twice
     return found

@@ -29,7 +29,7 @@ LINE_FIELDS: Final = StructType([
 SENDER: Final = ("client", "user", "group")
 WITH_SENDER: Final = StructType([*LINE_FIELDS.fields, *_fields(**dict.fromkeys(SENDER, "s"))])  # what a backtest needs of a line
 
-# Daily state v2: one row per topic and dimension of one day, made by `state.topic_day.rows` (there: the same as an Arrow schema).
+# Daily state v2: one row per topic and dimension of one day, made by `topic_day.make_topic_rows` (there: the same as an Arrow schema).
 TOPICS: Final = StructType([
     *_fields(day="s", protocol="s", topic="s", dimension="s", total="l", messages="l", passed="l", refused="l", delayed="l", storm="l"),
     *_fields(active_seconds="l", limited_seconds="l", excluded_seconds="l", max="l", p50="d", p99="d", largest="l", peak_100ms="l"),

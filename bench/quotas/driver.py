@@ -31,7 +31,7 @@ from spark_jobs.schemas import TOPICS as TOPICS_SCHEMA
 from spark_jobs.state.manifest import Manifest
 from spark_jobs.state.state import DayStates
 from spark_jobs.state.tables import write_arrow
-from spark_jobs.state.topic_day import TopicSeconds, rows
+from spark_jobs.state.topic_day import TopicSeconds, make_topic_rows
 from spark_jobs.storage.local import LocalStorage
 from spark_jobs.storage.location import Location
 
@@ -54,7 +54,7 @@ def template_day(day: Day, seed: int) -> pa.Table:
             "rocketmq", f"template-{at:02}", day.start + tick, tick, sent, none, none, none, sent * 200, none, sent // 10 + 1,
             np.full(SECONDS, 200), gateways,
         ))  # fmt: skip
-    return rows(found, day, 86_400)
+    return make_topic_rows(found, day, 86_400)
 
 
 def copied(template: pa.Table, topics: int) -> pa.Table:

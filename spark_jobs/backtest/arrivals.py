@@ -6,8 +6,8 @@ second is ever refused. Here the busiest 100 ms arrive at once, in the middle of
 after it. The peaks of several senders fall together: the backtest refuses rather too much than too little.
 
 Demand is what senders asked for: passed, refused and dropped. A message that was held (`delayed`) is demand of the second it came in, not
-of the second it left. What was refused and sent again would count each time, for the log cannot tell a second attempt from
-another message; so no more of a topic's refused messages count in a second than for its daily state (`state.topic_day.counted_per_second`).
+of the second it left. A refused message that is sent again would count each time, for the log cannot tell a second attempt from
+another message; so no more of a topic's refused messages count in a second than for its daily state (`topic_day.find_refused_cap`).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ INSTANTS_MS: Final = (100, 300, 500, 700, 900)  # ms of the second; the busiest 
 WINDOWS: Final = 10  # of 100 ms in a second: the busiest holds at least a tenth of it
 
 
-def spread(messages: int, peak: int) -> tuple[int, int, int, int, int]:
+def spread_over_instants(messages: int, peak: int) -> tuple[int, int, int, int, int]:
     """How many of `messages` arrive at each of INSTANTS_MS, `peak` of them (`max_100ms_messages`) at once."""
     peak = min(messages, max(peak, -(-messages // WINDOWS)))
     each, left = divmod(messages - peak, len(INSTANTS_MS) - 1)
     return each + (left > 0), each + (left > 1), peak, each + (left > 2), each
 
 
-def kept(refused: Sequence[int], most: int) -> list[int]:
-    """What counts of the refused messages of one topic and second, line by line, `most` in all: of each line its part."""
+def cap_each_line(refused: Sequence[int], most: int) -> list[int]:
+    """The refused messages of one topic and second that count, line by line: `most` in all, divided in proportion."""
     total = sum(refused)
     if total <= most:
         return list(refused)
@@ -39,7 +39,7 @@ def kept(refused: Sequence[int], most: int) -> list[int]:
     return found
 
 
-def offered(departed: int, delayed: int, waiting: int) -> tuple[int, int]:
+def count_offered(departed: int, delayed: int, waiting: int) -> tuple[int, int]:
     """Messages asked for in a second, and those that wait after it.
 
     `departed` passed or were refused or dropped in it, `delayed` began to wait, `waiting` did so before.

@@ -49,7 +49,7 @@ class JudgedDay(NamedTuple):
     topics: Mapping[tuple[str, str], float] = MappingProxyType({})  # protocol and topic -> refused, of all that were refused something
 
     def to_json(self) -> dict[str, Any]:
-        """Without the topics, of which there may be many."""
+        """The day without its topics, of which there may be many."""
         return {name: value for name, value in self._asdict().items() if name != "topics"}
 
     @property
@@ -57,8 +57,8 @@ class JudgedDay(NamedTuple):
         return self.refused / self.offered if self.offered else 0.0
 
 
-def judged_days(state: DayStates, snapshot: Snapshot, live: Snapshot, day: Day, spark: SparkSession | None = None) -> list[JudgedDay]:
-    """The last days up to `day`, oldest first; `spark` for a state that is not of this machine.
+def judge_days(state: DayStates, snapshot: Snapshot, live: Snapshot, day: Day, spark: SparkSession | None = None) -> list[JudgedDay]:
+    """Judge the last days up to `day`, oldest first; `spark` for a state that is not of this machine.
 
     Raises InsufficientInputError where a day of the state cannot be read, OSError where a file cannot.
     """
@@ -66,47 +66,48 @@ def judged_days(state: DayStates, snapshot: Snapshot, live: Snapshot, day: Day, 
     for manifest in state.before(day.before(-1).date, DAYS):
         if manifest.zone == day.zone:
             rows = read_arrow(spark, "topics", COLUMNS, TOPICS_SCHEMA, [state.data(manifest)])
-            found.append(judged_day(manifest.date, rows, snapshot, live))
+            found.append(judge_day(manifest.date, rows, snapshot, live))
     return found
 
 
-def judged_day(date: str, rows: pa.Table, snapshot: Snapshot, live: Snapshot) -> JudgedDay:
-    """From the rows of one day's table `topics`."""
+def judge_day(date: str, rows: pa.Table, snapshot: Snapshot, live: Snapshot) -> JudgedDay:
+    """Judge one day, by the rows of its table `topics`."""
     keys = [(quota.protocol, quota.topic) for quota in snapshot.quotas]
     own = np.array([quota.evidence.get("status") != "pinned" for quota in snapshot.quotas], np.bool_)
     surfaces = read_surfaces(rows.filter(pc.equal(rows["dimension"], "messages")), "messages", keys)
     new, old = read_rates(snapshot, "messages", keys), read_rates(live, "messages", keys)
-    offered, refused = np.where(np.isnan(new[0]), 0.0, surfaces.total), surfaces.lost(*new)
+    offered, refused = np.where(np.isnan(new[0]), 0.0, surfaces.total), surfaces.interpolate_loss(*new)
     return JudgedDay(
-        date, float(offered[own].sum()), _lost(refused[own]), _lost(surfaces.lost(*old)[own]) if live.quotas else None,
-        _lost(refused) / max(float(offered.sum()), 1.0), {key: float(lost) for key, lost in zip(keys, refused, strict=True) if lost >= 1},
+        date, float(offered[own].sum()), _sum_lost(refused[own]), _sum_lost(surfaces.interpolate_loss(*old)[own]) if live.quotas else None,
+        _sum_lost(refused) / max(float(offered.sum()), 1.0), {key: float(lost) for key, lost in zip(keys, refused, strict=True) if lost >=
+        1},
     )  # fmt: skip
 
 
-def _lost(each: Floats) -> float:
+def _sum_lost(each: Floats) -> float:
     return float(np.nansum(each))
 
 
-def of_its_kind(days: Sequence[JudgedDay], to_come: str) -> list[JudgedDay]:
+def select_same_kind(days: Sequence[JudgedDay], to_come: str) -> list[JudgedDay]:
     """The days of the kind of `to_come`, working day or week-end; all where there is none."""
-    return [day for day in days if _weekend(day.date) == _weekend(to_come)] or list(days)
+    return [day for day in days if _is_weekend(day.date) == _is_weekend(to_come)] or list(days)
 
 
-def _weekend(date: str) -> bool:
+def _is_weekend(date: str) -> bool:
     return calendar_date.fromisoformat(date).weekday() >= SATURDAY
 
 
-def sentence(days: Sequence[JudgedDay]) -> str:
-    """What they would have refused, for the report."""
+def describe_judged_days(days: Sequence[JudgedDay]) -> str:
+    """A sentence about what the quotas would have refused, for the report."""
     offered = sum(day.offered for day in days)
     if not days or not offered:
         return "Tonight's quotas were not judged on past days: the state has no day with a topic that has a quota"
     worst = max(days, key=lambda day: day.share)
     past = f"the last {len(days)} days" if len(days) > 1 else "the last day"
     said = f"A check of topics without a pin, no forecast: of {past}, which they were learned from, tonight's quotas would have refused "
-    said += f"{_share(days, 'refused')} (most on {worst.date}: {share(worst.share)})"
-    return said + (f"; those before them {_share(days, 'live')}" if all(day.live is not None for day in days) else "")
+    said += f"{_format_share(days, 'refused')} (most on {worst.date}: {share(worst.share)})"
+    return said + (f"; those before them {_format_share(days, 'live')}" if all(day.live is not None for day in days) else "")
 
 
-def _share(days: Sequence[JudgedDay], what: str) -> str:
+def _format_share(days: Sequence[JudgedDay], what: str) -> str:
     return share(sum(getattr(day, what) for day in days) / sum(day.offered for day in days))

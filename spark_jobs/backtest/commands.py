@@ -58,7 +58,7 @@ def backtest(
         print(f"sluice: {error}", file=sys.stderr)
         return USAGE, None
     try:
-        with spark_session(master, log_bytes=0 if quick else largest_day(task), driver_memory=heap, conf=settings) as spark:
+        with spark_session(master, log_bytes=0 if quick else estimate_largest_day(task), driver_memory=heap, conf=settings) as spark:
             try:
                 return OK, Runner(spark, task).run()
             except Exception as error:
@@ -76,7 +76,7 @@ def backtest(
         return INTERRUPTED, None
 
 
-def largest_day(task: Task) -> int:
+def estimate_largest_day(task: Task) -> int:
     """About how many bytes of lines the largest day of the log has: days are replayed one after the other."""
     log = task.log
     if log is None or not log.is_local:

@@ -1,4 +1,4 @@
-"""A contender: one set of limits that a backtest tries, as plain values, and what of its rules cannot be judged from a log."""
+"""A contender: one set of limits that a backtest tries, as plain values; and the reasons why rules cannot be replayed from a log."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Contender:
         quotas: dict[TopicName, Quota] = {parse_topic(quota.protocol, quota.topic): quota for quota in self.quotas}
         return RuleSet(tuple(from_plain(rule) for rule in self.rules), quotas=quotas)
 
-    def plain(self) -> tuple[Any, ...]:
-        """This as plain values, for a worker that has not found the limiter yet."""
+    def to_plain(self) -> tuple[Any, ...]:
+        """The contender as plain values, for a worker that has not found the limiter yet."""
         quotas = tuple(
             ((quota.protocol, quota.topic, quota.messages, quota.bytes), (quota.hourly_messages, quota.hourly_bytes))
             for quota in self.quotas
@@ -47,8 +47,8 @@ class Contender:
         return self.name, self.rules, quotas, self.most
 
     @staticmethod
-    def of_plain(plain: tuple[Any, ...]) -> Contender:
-        """The inverse of `plain`, but for the quotas' evidence."""
+    def from_plain(plain: tuple[Any, ...]) -> Contender:
+        """The inverse of `to_plain`, but for the quotas' evidence."""
         name, rules, quotas, most = plain
         return Contender(
             name, rules, tuple(replace(Quota(*own), hourly_messages=one, hourly_bytes=other) for own, (one, other) in quotas), most
@@ -60,12 +60,12 @@ class Contender:
         return any(rule.per in SENDERS or any(name in SENDERS for name in rule.match.given()) for rule in rules)
 
 
-def contender(name: str, rules: Iterable[Rule] = (), quotas: Iterable[Quota] = (), most: float = 0.0) -> tuple[Contender, list[str]]:
+def make_contender(name: str, rules: Iterable[Rule] = (), quotas: Iterable[Quota] = (), most: float = 0.0) -> tuple[Contender, list[str]]:
     """The contender of these limits, and a sentence for each rule that a log says too little about: those are left out."""
     kept: list[Any] = []
     notes: list[str] = []
     for rule in rules:
-        found = fault(rule)
+        found = explain_unreplayable(rule)
         if found is None:
             kept.append(to_plain(replace(rule, candidate=None)))
         else:
@@ -75,7 +75,7 @@ def contender(name: str, rules: Iterable[Rule] = (), quotas: Iterable[Quota] = (
     return Contender(name, tuple(kept), tuple(quotas), most), notes
 
 
-def fault(rule: Rule) -> str | None:
+def explain_unreplayable(rule: Rule) -> str | None:
     """Why `rule` cannot be judged from the log; None: it can be."""
     if rule.mode == "off":
         return None

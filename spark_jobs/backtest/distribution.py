@@ -25,8 +25,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import limiter
 from spark_jobs.backtest.result import Outcome
-from spark_jobs.backtest.units import Seen, Units, units
-from spark_jobs.state.topic_day import STORM_SHARE_PPM, counted_per_second
+from spark_jobs.backtest.units import Seen, Units, group_into_units
+from spark_jobs.state.topic_day import STORM_SHARE_PPM, find_refused_cap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 LIMITER: Final = limiter.__name__
 SPARK_JOBS: Final = __name__.removesuffix(".backtest.distribution")
 MAX_SEEN: Final = 2_000_000  # senders and topics of a day that the driver puts into units: 1 GB of its memory (guess)
-MAX_CLIENTS_TOLD: Final = 100  # of each topic and contender, the most refused first: the driver adds them up over topics
+MAX_CLIENTS_TOLD: Final = 100  # clients of each topic and contender, the most refused first: the driver adds them up over topics
 DAY_S: Final = 86_400  # seconds
 PARTS_PER_CORE: Final = 3  # so that a worker with large topics does not keep all others waiting (guess)
 
-COUNTS: Final = {  # of a line: its name in the log -> in `replay.Line`
+COUNTS: Final = {  # a line's counts: name in the log -> in `replay.ReplayedLine`
     "messages": "messages", "bytes": "bytes", "refused_messages": "refused", "refused_bytes": "refused_bytes",
     "delayed_messages": "delayed", "dropped_messages": "dropped", "max_100ms_messages": "peak_100ms",
 }  # fmt: skip
@@ -56,14 +56,14 @@ RESULT: Final = (
 def replay_day(
     lines: DataFrame, contenders: Sequence[Contender], observed_seconds: int = DAY_S, storm_share_ppm: int = STORM_SHARE_PPM
 ) -> tuple[list[Outcome], int, list[str]]:
-    """Good lines of one day, each once, with who sent it (`log.read_rows`): one outcome per contender and topic (`days` 0, no reserve),
-    the number of lines of messages, and what a person should know. Raises ValueError for more senders than can be told apart.
+    """Good lines of one day, each once, with its sender (`log.read.read_rows`): one outcome per contender and topic (`days` 0, no reserve),
+    the number of lines of messages, and notes for a person. Raises ValueError for more senders than can be told apart.
     """
     spark = lines.sparkSession
-    chosen = _chosen(lines)
+    chosen = _select_columns(lines)
     notes: list[str] = []
     if any(contender.rules for contender in contenders):
-        found = _units(chosen, contenders)
+        found = _find_units(chosen, contenders)
         notes = found.notes
         rows = [(protocol, topic, unit) for (protocol, topic), unit in found.of_topic.items()]
         table = spark.createDataFrame(rows, "protocol string, topic string, unit long")
@@ -75,7 +75,7 @@ def replay_day(
         "ts", "turn", "sender_turn", "client", "user", "group", "gateway", "seq"
     )
     judged = ordered.select("ts", "protocol", "topic", "client", "user", "group", *COUNTS.values()).mapInArrow(
-        worker(spark, contenders, _counted(chosen, observed_seconds, storm_share_ppm)), RESULT
+        make_worker(spark, contenders, _find_refused_caps(chosen, observed_seconds, storm_share_ppm)), RESULT
     )
     outcomes = []
     count = storm = 0
@@ -93,8 +93,8 @@ def replay_day(
     return outcomes, count, notes
 
 
-def _chosen(lines: DataFrame) -> DataFrame:
-    """What a replay needs of the lines of published messages."""
+def _select_columns(lines: DataFrame) -> DataFrame:
+    """The columns that a replay needs, of the lines of published messages."""
     counts = [F.coalesce(name, F.lit(0)).alias(short) for name, short in COUNTS.items()]
     asked = " + ".join(f"coalesce({name}, 0)" for name in ("messages", "refused_messages", "dropped_messages", "delayed_messages"))
     published = lines.where(f"topic is not null and {asked} > 0")
@@ -104,7 +104,7 @@ def _chosen(lines: DataFrame) -> DataFrame:
     )  # fmt: skip
 
 
-def _units(chosen: DataFrame, contenders: Sequence[Contender]) -> Units:
+def _find_units(chosen: DataFrame, contenders: Sequence[Contender]) -> Units:
     apart = any(contender.tells_senders_apart() for contender in contenders)
     names = ["protocol", "topic", *(["client", "user", "group"] if apart else [])]
     rows = chosen.groupBy(*names).agg(F.count("*").alias("lines")).limit(MAX_SEEN + 1).collect()
@@ -113,12 +113,12 @@ def _units(chosen: DataFrame, contenders: Sequence[Contender]) -> Units:
             f"more than {MAX_SEEN} senders and topics in one day, too many to see which share a bucket: leave out the rules per client, "
             "user or group, or replay fewer hours"
         )
-    seen = [Seen(row.protocol, row.topic, row.client, row.user, row.group, row.lines) if apart else _of_topic(row) for row in rows]
-    return units(seen, contenders)
+    seen = [Seen(row.protocol, row.topic, row.client, row.user, row.group, row.lines) if apart else _ignore_sender(row) for row in rows]
+    return group_into_units(seen, contenders)
 
 
-def _counted(chosen: DataFrame, observed_seconds: int, storm_share_ppm: int) -> dict[tuple[str, str], int]:
-    """How many refused messages of each topic that had any count in a second, as for its daily state."""
+def _find_refused_caps(chosen: DataFrame, observed_seconds: int, storm_share_ppm: int) -> dict[tuple[str, str], int]:
+    """The most refused messages that count in a second, of each topic that had any; as for its daily state."""
     refusing = chosen.where("refused + dropped > 0").select("protocol", "topic").distinct()
     per_second = chosen.join(F.broadcast(refusing), ["protocol", "topic"], "left_semi").groupBy("protocol", "topic", "ts").agg(
         F.expr("sum(messages) as passed"), F.expr("sum(refused + dropped) as refused"), F.expr("sum(delayed) as delayed")
@@ -127,22 +127,22 @@ def _counted(chosen: DataFrame, observed_seconds: int, storm_share_ppm: int) -> 
         F.expr("sum(refused) as refused"), F.expr("sum(passed) as passed"), F.expr("count(*) as seconds")
     )  # fmt: skip
     return {
-        (row.protocol, row.topic): counted_per_second(row.refused, row.passed, row.seconds, observed_seconds, storm_share_ppm)
+        (row.protocol, row.topic): find_refused_cap(row.refused, row.passed, row.seconds, observed_seconds, storm_share_ppm)
         for row in found.collect()
     }
 
 
-def _of_topic(row: Any) -> Seen:
+def _ignore_sender(row: Any) -> Seen:
     return Seen(row.protocol, row.topic, "", None, None, row.lines)
 
 
-def worker(spark: SparkSession, contenders: Sequence[Contender], counted: dict[tuple[str, str], int]) -> Any:
+def make_worker(spark: SparkSession, contenders: Sequence[Contender], counted: dict[tuple[str, str], int]) -> Any:
     """The function for `mapInArrow`. It knows nothing of the limiter until it has found it."""
-    root = Path(limiter.__file__).parents[LIMITER.count(".") + 1]  # what is on the path
+    root = Path(limiter.__file__).parents[LIMITER.count(".") + 1]  # the folder on the path
     here = (spark.sparkContext.master or "").startswith("local")
     if not here and root.is_dir():  # not a zip that was given to spark-submit, and so to the workers
         _send(spark, root)
-    sent = spark.sparkContext.broadcast(([contender.plain() for contender in contenders], counted))
+    sent = spark.sparkContext.broadcast(([contender.to_plain() for contender in contenders], counted))
 
     def judge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         find_limiter(str(root) if here else None)
@@ -150,25 +150,25 @@ def worker(spark: SparkSession, contenders: Sequence[Contender], counted: dict[t
         from spark_jobs.backtest.replay import Replay, ReplayedLine
 
         plains, most = sent.value
-        replay = Replay([Contender.of_plain(plain) for plain in plains], most)
+        replay = Replay([Contender.from_plain(plain) for plain in plains], most)
         now = -1
         second: list[ReplayedLine] = []
         for batch in batches:
             for ts, *fields in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 if ts != now:
                     if second:
-                        replay.second(now, second)
+                        replay.replay_second(now, second)
                     now, second = ts, []
                 second.append(ReplayedLine(*fields))
         if second:
-            replay.second(now, second)
-        yield from rows_of(replay)
+            replay.replay_second(now, second)
+        yield from make_result_rows(replay)
 
     return judge
 
 
-def rows_of(replay: Any) -> Iterator[pa.RecordBatch]:
-    """What a replay found as rows of RESULT; and one row with contender -1: how many lines it was, and messages of storms."""
+def make_result_rows(replay: Any) -> Iterator[pa.RecordBatch]:
+    """The findings of a replay as rows of RESULT; and one row with contender -1: the numbers of its lines, and of messages of storms."""
     names = [
         "contender",
         "protocol",
@@ -200,23 +200,23 @@ def rows_of(replay: Any) -> Iterator[pa.RecordBatch]:
 
 def find_limiter(root: str | None) -> None:
     """Make `limiter` and `spark_jobs` importable in this worker, from `root` where nothing else has them. Raises ImportError."""
-    if not (_found(LIMITER) and _found(SPARK_JOBS)) and root is not None:
+    if not (_is_importable(LIMITER) and _is_importable(SPARK_JOBS)) and root is not None:
         sys.path.append(root)
         importlib.invalidate_caches()
-    if not _found(LIMITER):
+    if not _is_importable(LIMITER):
         raise ImportError("this worker has no limiter: give spark-submit the zip of sluice by --py-files")
     stand_in_for_mypyc()
 
 
-def _found(package: str) -> bool:
+def _is_importable(package: str) -> bool:
     try:
         return importlib.util.find_spec(package) is not None
-    except ModuleNotFoundError:  # nor is what it stands in
+    except ModuleNotFoundError:  # its own package is missing, too
         return False
 
 
 def stand_in_for_mypyc() -> None:
-    """Python's own for what uncompiled modules import of mypyc's run-time library, where that is not installed."""
+    """Let Python's own lock and integers stand in for mypyc's run-time library, where that is not installed."""
     if importlib.util.find_spec("librt") is None:
         package, module = types.ModuleType("librt"), types.ModuleType("librt.threading")
         module.Lock = threading.Lock  # type: ignore[attr-defined]

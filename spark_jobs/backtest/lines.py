@@ -1,4 +1,4 @@
-"""The good lines of a day, each once, with who sent them; as the job that learns from a day reads them."""
+"""The good lines of a day, each once, with their senders; as the job that learns from a day reads them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class DayLines(NamedTuple):
 
 
 @contextmanager
-def lines_of(spark: SparkSession, log: Location, storage: Storage, day: Day) -> Iterator[DayLines]:
+def read_day_lines(spark: SparkSession, log: Location, storage: Storage, day: Day) -> Iterator[DayLines]:
     """The lines of `day`, on the workers' disks while the block lasts. Raises InsufficientInputError where the log has no files for it."""
     files = list_log_files(log, day.partitions, storage)
     rows = read_rows(spark, files, day, senders=True).persist(StorageLevel.DISK_ONLY)

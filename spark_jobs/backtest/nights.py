@@ -1,4 +1,4 @@
-"""The limits that a backtest of a day compares besides the candidates: what was published, yesterday's maximum, the oracle."""
+"""The limits that a backtest of a day compares besides the candidates: the published quotas, yesterday's maximum, the oracle."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ORACLE: Final = "oracle"  # the least rate that would have refused at most 0.1 %
 BURST_S: Final = 10  # seconds of the rate; the burst that quotas get (`state.loss_surface.NEED_BURST_S`), so that rates alone differ
 
 
-def published(state: DayStates, date: str) -> Snapshot | None:
+def read_published(state: DayStates, date: str) -> Snapshot | None:
     """The quotas in force on `date`: of the latest night before it that was published, in shadow mode or not; None where there is none.
 
     A night that `quotas nightly` has begun and not published does not count. Raises InsufficientInputError.
@@ -40,7 +40,7 @@ def published(state: DayStates, date: str) -> Snapshot | None:
     return None
 
 
-def quotas_from(rows: Iterable[Mapping[str, Any]], column: str) -> list[Quota]:
+def make_quotas(rows: Iterable[Mapping[str, Any]], column: str) -> list[Quota]:
     """Quotas whose rates are `column` (`max` or `need`) of a day's table `topics`."""
     found: dict[tuple[str, str], dict[str, tuple[float, int]]] = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""The intraday raise in a replay: what a gateway with both raises switched on would have raised, by its own code, on the log's clock.
+"""The intraday raise in a replay: the raises of a gateway that has both switched on, by its own code, on the log's clock.
 
 At each full hour and every ten seconds the demand since then is looked at, as `control_plane.hourly_raises` does. Where no line came
 for a while the looks of that time are made up for, each at its own second, until nothing is raised any more.
@@ -22,7 +22,7 @@ Place = tuple[str, str]  # protocol, topic or group as text
 
 
 class DayRaise:
-    """Of one contender: the demand that is counted, and the rules as they are raised by it."""
+    """One contender's counted demand, and its rules as the demand raises them."""
 
     def __init__(self, rules: RuleSet, most: float) -> None:
         self._rules = rules
@@ -34,12 +34,12 @@ class DayRaise:
         self._next = 0  # s, when the next look is due; 0: nothing was counted yet
 
     def count(self, place: Place, messages: tuple[int, int], size: tuple[int, int]) -> None:
-        """A topic's second: (passed, refused) messages and bytes. What was refused counts up to what passed."""
+        """Count a topic's second: (passed, refused) messages and bytes. Refused ones count up to the number of passed ones."""
         demand, demand_bytes = (passed + min(refused, passed) for passed, refused in (messages, size))
         before, before_bytes = self._window.get(place, (0, 0))
         self._window[place] = (before + demand, before_bytes + demand_bytes)
 
-    def due(self, now: int) -> Iterator[tuple[int, RuleSet]]:
+    def raise_until(self, now: int) -> Iterator[tuple[int, RuleSet]]:
         """The looks up to the second `now` that change anything: when, and the rules from then on."""
         if not self._next:
             self._next = now - now % LOOK_S + LOOK_S

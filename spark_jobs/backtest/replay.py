@@ -1,11 +1,11 @@
 """Replays lines of the access log through the limiter's own judge, in virtual time, once for each contender.
 
-The caller hands over one second after the other (`second`), all lines of those topics that share a bucket among them. The messages of a
-line that arrive together (`arrivals`) are one request, as a gateway makes one of a batch: how many of them pass is the judge's answer. The
-clock is the log's. The contenders see the same requests and know nothing of each other.
+The caller hands over one second after the other (`replay_second`), all lines of those topics that share a bucket among them. The messages
+of a line that arrive together (`arrivals`) are one request, as a gateway makes one of a batch: how many of them pass is the judge's answer.
+The clock is the log's. The contenders see the same requests and know nothing of each other.
 
-What is over a limit counts as refused, also where its rule would hold it first (`delay`, `block`): of `refused`, `held` are those. A held
-message is not judged again, so a rule that delays delays at most so much, and refuses at most so much.
+A message over a limit counts as refused, also where its rule would hold it first (`delay`, `block`): `held` counts those. A held message
+is not judged again, so a rule that delays delays at most so much, and refuses at most so much.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from limiter.limits import SECOND
 from limiter.request import Request
 from limiter.rules.actions import PATIENT
 from limiter.topics import parse_topic
-from spark_jobs.backtest.arrivals import INSTANTS_MS, kept, offered, spread
+from spark_jobs.backtest.arrivals import INSTANTS_MS, cap_each_line, count_offered, spread_over_instants
 from spark_jobs.backtest.raises import DayRaise
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from spark_jobs.backtest.contender import Contender
 
 MILLISECOND: Final = 1_000_000  # ns
-MAX_CLIENTS: Final = 10_000  # of one topic and contender whose refusals are told apart; the rest is counted under "" (guess)
+MAX_CLIENTS: Final = 10_000  # clients of one topic and contender whose refusals are told apart; the rest is counted under "" (guess)
 
 
 class ReplayedLine(NamedTuple):
@@ -48,17 +48,17 @@ class ReplayedLine(NamedTuple):
 
 
 class TopicCount:
-    """What a contender did to one topic."""
+    """A contender's refusals of one topic."""
 
     __slots__ = ("blackout", "clients", "held", "limited_seconds", "refused", "refused_bytes", "run")
 
     def __init__(self) -> None:
         self.refused = 0  # messages
         self.refused_bytes = 0
-        self.held = 0  # of `refused`, those that the rule's action holds first
+        self.held = 0  # messages of `refused` that the rule's action holds first
         self.limited_seconds = 0  # seconds in which something was refused
         self.blackout = 0  # most seconds with demand in a row in which nothing passed
-        self.run = 0  # of the present one
+        self.run = 0  # seconds of the present one
         self.clients: dict[str, int] = {}  # refused messages by client
 
     def __repr__(self) -> str:
@@ -66,7 +66,7 @@ class TopicCount:
 
 
 class Offered:
-    """What was asked for of one topic."""
+    """The demand of one topic."""
 
     __slots__ = ("bytes", "bytes_left", "messages", "name", "seconds")
 
@@ -74,8 +74,8 @@ class Offered:
         self.name = name  # protocol, topic
         self.messages = 0
         self.bytes = 0
-        self.seconds = 0  # with demand
-        self.bytes_left = 0  # what whole bytes a message have left over: the next line's
+        self.seconds = 0  # seconds with demand
+        self.bytes_left = 0  # remainder of whole bytes a message, for the next line
 
 
 class ReplayedSender(NamedTuple):
@@ -87,7 +87,7 @@ class ReplayedSender(NamedTuple):
 
 
 class ReplayedSide:
-    """One contender: a judge of its own, the keys it knows senders by, and what it did."""
+    """One contender: a judge of its own, the keys it knows senders by, and its refusals."""
 
     __slots__ = ("apart", "counts", "judge", "keys", "limited_before", "name", "now", "now_bytes", "open", "raises", "topic_keys")
 
@@ -152,11 +152,11 @@ class ReplayedSide:
     def begin_second(self, ts: int) -> None:
         """Raise quotas by what came before the second `ts`."""
         if self.raises is not None:
-            for at, rules in self.raises.due(ts):
+            for at, rules in self.raises.raise_until(ts):
                 self.judge.replace(rules, at * SECOND)
 
     def count_demand(self, topics: Sequence[Offered], asked: Mapping[int, tuple[int, int]]) -> None:
-        """The running second is over, in which so many messages and bytes were asked for, by topic."""
+        """Count the demand of the second that ends: messages and bytes asked for, by topic."""
         assert self.raises is not None
         for topic, (messages, size) in asked.items():
             refused, refused_bytes = self.now.get(topic, 0), self.now_bytes.get(topic, 0)
@@ -164,7 +164,8 @@ class ReplayedSide:
         self.now_bytes.clear()
 
     def end_second(self, asked: Mapping[int, tuple[int, int]]) -> None:
-        """As `count_demand`, where something was refused in it or before it."""
+        """Count the limited seconds and blackouts, where something was refused in this second or before it. `asked` as in
+        `count_demand`."""
         for topic in [topic for topic in self.open if asked.get(topic, (0, 0))[0] > self.now.get(topic, 0)]:
             self.open.remove(topic)
             self.counts[topic].run = 0
@@ -195,13 +196,13 @@ class Replay:
         self._senders: dict[tuple[str, str, str, str | None, str | None], ReplayedSender] = {}
         self._waiting: dict[int, int] = {}  # held messages by sender
 
-    def second(self, ts: int, lines: Sequence[ReplayedLine]) -> None:
+    def replay_second(self, ts: int, lines: Sequence[ReplayedLine]) -> None:
         """Replay the lines of one second, which is later than all before. Their order is the order of arrival at each instant."""
         batches: list[tuple[list[Request], list[ReplayedSender]]] = [([], []) for _ in INSTANTS_MS]
         asked: dict[int, tuple[int, int]] = {}
         for side in self.sides:
             side.begin_second(ts)
-        for line in self._calmed(lines) if self._counted else lines:
+        for line in self._drop_storms(lines) if self._counted else lines:
             self._arrive(line, batches, asked)
         for at_ms, (requests, senders) in zip(INSTANTS_MS, batches, strict=True):
             if requests:
@@ -218,7 +219,7 @@ class Replay:
                 side.end_second(asked)
         self.lines += len(lines)
 
-    def _calmed(self, lines: Sequence[ReplayedLine]) -> Sequence[ReplayedLine]:
+    def _drop_storms(self, lines: Sequence[ReplayedLine]) -> Sequence[ReplayedLine]:
         """The lines without those refused messages that are no demand."""
         refusing: dict[tuple[str, str], list[int]] = {}
         for at, line in enumerate(lines):
@@ -228,7 +229,9 @@ class Replay:
             return lines
         found = list(lines)
         for topic, places in refusing.items():
-            for at, count in zip(places, kept([lines[at].refused + lines[at].dropped for at in places], self._counted[topic]), strict=True):
+            for at, count in zip(
+                places, cap_each_line([lines[at].refused + lines[at].dropped for at in places], self._counted[topic]), strict=True
+            ):
                 line = lines[at]
                 left_out = line.refused + line.dropped - count
                 self.storm += left_out
@@ -246,7 +249,7 @@ class Replay:
         departed = line.messages + line.refused + line.dropped
         messages = departed
         if line.delayed or sender.number in self._waiting:
-            messages, waiting = offered(departed, line.delayed, self._waiting.get(sender.number, 0))
+            messages, waiting = count_offered(departed, line.delayed, self._waiting.get(sender.number, 0))
             if waiting:
                 self._waiting[sender.number] = waiting
             else:
@@ -254,13 +257,13 @@ class Replay:
         if messages <= 0:
             return
         topic = self.topics[sender.topic]
-        judged = line.messages + line.refused  # whose bytes the log has
+        judged = line.messages + line.refused  # messages whose bytes the log has
         size = (line.bytes + line.refused_bytes) * messages // judged if judged else 0
         before = asked.get(sender.topic, (0, 0))
         asked[sender.topic] = (before[0] + messages, before[1] + size)
         topic.bytes += size
         each, topic.bytes_left = divmod(size + topic.bytes_left, messages)
-        for (requests, senders), count in zip(batches, spread(messages, line.peak_100ms), strict=True):
+        for (requests, senders), count in zip(batches, spread_over_instants(messages, line.peak_100ms), strict=True):
             if count:
                 requests.append(Request(None, count, 1, each))
                 senders.append(sender)

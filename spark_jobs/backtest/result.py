@@ -1,4 +1,4 @@
-"""What a backtest found: per contender and topic, and for each contender in all. Plain values; `to_json` is what `-o json` prints."""
+"""The result of a backtest: per contender and topic, and for each contender in all. Plain values; `-o json` prints `to_json`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ MAX_CLIENTS_SHOWN: Final = 5  # worst clients of a topic, and in all
 class Outcome:
     """One contender on one topic, over `days` days; or (topic "") on all topics.
 
-    `reserved` is rate x observed seconds, `unused` what of it did not pass; 0 where no limit per topic holds. `blackout` is the most
-    seconds with demand in a row in which nothing passed; None in the quick answer, which cannot tell. `clients`: refused messages of each.
+    `reserved` is rate x observed seconds, `unused` the part of it that did not pass; 0 where no limit per topic holds. `blackout` is the
+    most seconds with demand in a row in which nothing passed; None in the quick answer, which cannot tell. `clients`: refused messages of
+    each.
     """
 
     contender: str
@@ -77,7 +78,7 @@ class Backtest:
     way: str  # exact: the log through the limiter; quick: the daily states
     first: str
     last: str
-    days: list[str] = field(default_factory=list)  # that were there
+    days: list[str] = field(default_factory=list)  # days that were there
     totals: dict[str, Outcome] = field(default_factory=dict)
     topics: list[Outcome] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -92,8 +93,8 @@ class Backtest:
         }  # fmt: skip
 
 
-def summed(way: str, first: str, last: str, by_day: Iterable[tuple[str, list[Outcome]]]) -> Backtest:
-    """The backtest of some days' outcomes (day, one for each contender and topic)."""
+def sum_outcomes(way: str, first: str, last: str, by_day: Iterable[tuple[str, list[Outcome]]]) -> Backtest:
+    """Add up some days' outcomes (day, one for each contender and topic)."""
     found = Backtest(way, first, last)
     topics: dict[tuple[str, str, str], Outcome] = {}
     for day, outcomes in by_day:

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from spark_jobs.backtest.contender import Contender, contender
-from spark_jobs.backtest.nights import ORACLE, PUBLISHED, YESTERDAY_MAX, published, quotas_from
-from spark_jobs.backtest.quick import StateDay, quick_day
+from spark_jobs.backtest.contender import Contender, make_contender
+from spark_jobs.backtest.nights import ORACLE, PUBLISHED, YESTERDAY_MAX, make_quotas, read_published
+from spark_jobs.backtest.quick import StateDay, judge_quickly
 from spark_jobs.backtest.reserve import add_reserve
-from spark_jobs.backtest.result import Backtest, Outcome, summed
+from spark_jobs.backtest.result import Backtest, Outcome, sum_outcomes
 from spark_jobs.days import Day
 from spark_jobs.errors import InsufficientInputError
 from spark_jobs.state.state import DayStates
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from spark_jobs.storage.location import Location
 
 LIMITS: Final = "limits"  # the rules of --limits without any quota
-RAISED: Final = "+raise"  # behind the name of a contender whose quotas are raised within the day
+RAISED: Final = "+raise"  # suffix of a contender whose quotas are raised within the day
 QUICK: Final = "quick"
 EXACT: Final = "exact"
 
 
 @dataclass(frozen=True)
 class Task:
-    """What to try: the days from `first` to `last`, both included.
+    """The task: the days from `first` to `last`, both included.
 
     `candidates` are snapshots by name. `rules` hold beneath all quotas, as in a gateway; None: quotas alone. Raises ValueError.
     """
@@ -75,13 +75,13 @@ class Runner:
         self.task = task
         self.state = None if task.state is None else DayStates(task.state, storage_for(task.state, spark))
         self.lines = 0
-        self._notes: dict[str, None] = {}  # in the order they were made
-        self._tables: dict[str, list[Row]] = {}  # of two days at most
+        self._notes: dict[str, None] = {}  # notes, in the order they were made
+        self._tables: dict[str, list[Row]] = {}  # rows of two days at most, by date
 
     def run(self) -> Backtest:
         """Raises InsufficientInputError where no day could be played."""
         task = self.task
-        found = summed(QUICK if task.quick else EXACT, task.first.date, task.last.date, self._days())
+        found = sum_outcomes(QUICK if task.quick else EXACT, task.first.date, task.last.date, self._play_days())
         if not found.days:
             raise InsufficientInputError("; ".join(self._notes))
         played = Counter({name: total.days for name, total in found.totals.items()})
@@ -95,20 +95,20 @@ class Runner:
     def _note(self, text: str) -> None:
         self._notes[text] = None
 
-    def _days(self) -> Iterator[tuple[str, list[Outcome]]]:
+    def _play_days(self) -> Iterator[tuple[str, list[Outcome]]]:
         for day in self.task.days():
             try:
-                contenders = self._contenders(day)
-                played = self._quick(day, contenders) if self.task.quick else self._exact(day, contenders)
+                contenders = self._make_contenders(day)
+                played = self._judge_quickly(day, contenders) if self.task.quick else self._replay_log(day, contenders)
             except InsufficientInputError as error:
                 self._note(f"{day.date} is left out: {error}")
                 continue
             yield day.date, played
 
-    # ---- who competes ----------------------------------------------------------------------------------------------
+    # ---- contenders ------------------------------------------------------------------------------------------------
 
-    def _contenders(self, day: Day) -> list[Contender]:
-        quotas = {} if self.state is None else self._past(self.state, day)
+    def _make_contenders(self, day: Day) -> list[Contender]:
+        quotas = {} if self.state is None else self._read_past_quotas(self.state, day)
         if self.task.rules is not None:
             quotas[LIMITS] = ()
         quotas |= {name: snapshot.quotas for name, snapshot in self.task.candidates.items()}
@@ -116,7 +116,7 @@ class Runner:
             raise InsufficientInputError("there is nothing to try: no night before it, and no state")
         found: list[Contender] = []
         for name, each in quotas.items():
-            made, notes = contender(name, self.task.rules or (), each)
+            made, notes = make_contender(name, self.task.rules or (), each)
             found.append(made)
             if self.task.raised and any(quota.hourly_messages or quota.hourly_bytes for quota in each):
                 found.append(replace(made, name=f"{name}{RAISED}", most=self.task.raised))
@@ -124,21 +124,21 @@ class Runner:
                 self._note(text)
         return found
 
-    def _past(self, state: DayStates, day: Day) -> dict[str, Sequence[Quota]]:
-        """What was published, and what the states say a person might have."""
+    def _read_past_quotas(self, state: DayStates, day: Day) -> dict[str, Sequence[Quota]]:
+        """The published quotas, and those that a person might have taken from the states."""
         found: dict[str, Sequence[Quota]] = {}
-        night = published(state, day.date)
+        night = read_published(state, day.date)
         if night is not None:
             found[PUBLISHED] = night.quotas
         yesterday, today = day.before(1).date, day.date
         for name, date, column in ((YESTERDAY_MAX, yesterday, "max"), (ORACLE, today, "need")):
-            rows = self._table(state, date)
+            rows = self._read_topics(state, date)
             if rows is not None:
-                found[name] = quotas_from([row.asDict() for row in rows], column)
+                found[name] = make_quotas([row.asDict() for row in rows], column)
         self._tables = {date: rows for date, rows in self._tables.items() if date == today}
         return found
 
-    def _table(self, state: DayStates, date: str) -> list[Row] | None:
+    def _read_topics(self, state: DayStates, date: str) -> list[Row] | None:
         """The table `topics` of a day; None where it is not remembered."""
         if date not in self._tables:
             manifest = state.manifest(date)
@@ -149,30 +149,30 @@ class Runner:
             self._tables[date] = self.spark.read.parquet(state.data(manifest).child("topics").glob).collect()
         return self._tables[date]
 
-    # ---- how a day is played ---------------------------------------------------------------------------------------
+    # ---- playing a day ---------------------------------------------------------------------------------------------
 
-    def _quick(self, day: Day, contenders: list[Contender]) -> list[Outcome]:
+    def _judge_quickly(self, day: Day, contenders: list[Contender]) -> list[Outcome]:
         assert self.state is not None
         manifest = self.state.manifest(day.date)
-        rows = self._table(self.state, day.date)
+        rows = self._read_topics(self.state, day.date)
         if rows is None or manifest is None:
             raise InsufficientInputError(f"no state of {day.date} under {self.state.root.shown}; compute the day, or leave out --quick")
         table = StateDay([row.asDict() for row in rows])
         found: list[Outcome] = []
         for each in contenders:
-            outcomes, notes = quick_day(table, each)
+            outcomes, notes = judge_quickly(table, each)
             found += add_reserve(each, outcomes, manifest.observed_seconds)
             for text in notes:
                 self._note(text)
         return found
 
-    def _exact(self, day: Day, contenders: list[Contender]) -> list[Outcome]:
+    def _replay_log(self, day: Day, contenders: list[Contender]) -> list[Outcome]:
         from spark_jobs.backtest.distribution import replay_day
-        from spark_jobs.backtest.lines import lines_of
+        from spark_jobs.backtest.lines import read_day_lines
 
         assert self.task.log is not None
         began = time.monotonic()
-        with lines_of(self.spark, self.task.log, storage_for(self.task.log, self.spark), day) as read:
+        with read_day_lines(self.spark, self.task.log, storage_for(self.task.log, self.spark), day) as read:
             outcomes, lines, notes = replay_day(read.lines, contenders, read.observed_seconds)
         if not lines:
             raise InsufficientInputError("the log has no line of a published message")

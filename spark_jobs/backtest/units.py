@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from spark_jobs.backtest.contender import Contender
 
-MIN_SHARE_NOTED: Final = 0.25  # of the day's lines; a smaller unit does not keep other workers waiting (guess)
+MIN_SHARE_NOTED: Final = 0.25  # share of the day's lines; a smaller unit does not keep other workers waiting (guess)
 Topic = tuple[str, str]  # protocol, topic
 
 
@@ -37,13 +37,13 @@ class Seen(NamedTuple):
 
 
 class Units(NamedTuple):
-    """The unit of each topic, by a number; and what a person should know of it."""
+    """The unit of each topic, by a number; and notes for a person."""
 
     of_topic: dict[Topic, int]
     notes: list[str]
 
 
-def units(seen: Iterable[Seen], contenders: Sequence[Contender]) -> Units:
+def group_into_units(seen: Iterable[Seen], contenders: Sequence[Contender]) -> Units:
     """Put the topics of `seen` into units."""
     sets = [contender.rule_set() for contender in contenders if contender.rules]
     leader: dict[Topic, Topic] = {}
@@ -71,10 +71,10 @@ def units(seen: Iterable[Seen], contenders: Sequence[Contender]) -> Units:
                     leader[find(topic)] = find(other)
     numbers: dict[Topic, int] = {}
     of_topic = {topic: numbers.setdefault(find(topic), len(numbers)) for topic in sorted(leader)}
-    return Units(of_topic, _notes(of_topic, lines, joined))
+    return Units(of_topic, _describe_largest(of_topic, lines, joined))
 
 
-def _notes(of_topic: dict[Topic, int], lines: Counter[Topic], joined: dict[Topic, set[str]]) -> list[str]:
+def _describe_largest(of_topic: dict[Topic, int], lines: Counter[Topic], joined: dict[Topic, set[str]]) -> list[str]:
     by_unit: Counter[int] = Counter()
     for topic, unit in of_topic.items():
         by_unit[unit] += lines[topic]

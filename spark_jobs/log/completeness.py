@@ -91,7 +91,7 @@ def find_still_missing(today: Mapping[str, Mapping[str, Any]], before: Sequence[
     """With --allow-partial: gateways that the newest of the days `before` lacked and that are absent today; some day had them."""
     if not before:
         return set()
-    return {name for name in before[-1].missing_gateways if name not in today and any(each.had(name) for each in before)}
+    return {name for name in before[-1].missing_gateways if name not in today and any(each.has_gateway(name) for each in before)}
 
 
 def refuse_missing(gateways: Mapping[str, tuple[int, int]], date: str) -> None:

@@ -26,8 +26,7 @@ from limiter.quota_snapshot import MAX_TEXT_CHARS
 from spark_jobs.log.exclusions import count_excluded_seconds
 from spark_jobs.schemas import COUNTS, KEY, TOPICS
 from spark_jobs.state.topic_day import TOPICS as TOPICS_ARROW
-from spark_jobs.state.topic_day import TopicSeconds
-from spark_jobs.state.topic_day import rows as topic_rows
+from spark_jobs.state.topic_day import TopicSeconds, make_topic_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -141,7 +140,7 @@ class TopicRows:
             found = [each for each in self._topics(table, tick) if len(each.second)]
             found.sort(key=lambda each: len(each.second))  # the surfaces of days of one length take the fewest steps
             for first in range(0, len(found), MAX_TOPICS):
-                yield topic_rows(found[first : first + MAX_TOPICS], self.day, seconds, self.storm_share_ppm)
+                yield make_topic_rows(found[first : first + MAX_TOPICS], self.day, seconds, self.storm_share_ppm)
 
     def _topics(self, table: pa.Table, tick: NDArray[np.int64]) -> Iterator[TopicSeconds]:
         bounds = find_topic_bounds(table)

@@ -38,7 +38,7 @@ def judge_rules(earlier: Memory, published: Floats, surfaces: Surfaces, floor: F
     found = {}
     for name, rates in [(OWN, published), *((name, rule(earlier)) for name, rule in QUOTA_RULES.items())]:
         scaled = np.maximum(scale_to_reserve(rates, published), floor)
-        found[name] = float(np.nansum(surfaces.lost(scaled, compute_bursts(scaled, largest))))
+        found[name] = float(np.nansum(surfaces.interpolate_loss(scaled, compute_bursts(scaled, largest))))
     return found
 
 

@@ -15,7 +15,7 @@ from spark_jobs.method.memory import Floats, Memory
 from spark_jobs.method.missing import list_days_back
 from spark_jobs.method.outcomes import ORACLE, PUBLISHED
 from spark_jobs.method.remember import list_days
-from spark_jobs.state.remembered import TopicPlaces, places
+from spark_jobs.state.remembered import TopicPlaces, find_places
 
 SHOWN: Final = ("yesterday_max", ORACLE, "half", "double")
 SERIES_DAYS: Final = 28
@@ -33,7 +33,7 @@ class History:
         for table in tables:
             first = min(pc.min(table["day"]).as_py() or last, first)
             own = table.filter(pc.and_(pc.equal(table["dimension"], dimension), pc.greater_equal(table["day"], days[0])))
-            row, column = known.of(own), places(own["day"], pa.array(days, pa.string()))
+            row, column = known.find(own), find_places(own["day"], pa.array(days, pa.string()))
             for name in (PUBLISHED, *SHOWN):
                 at = np.flatnonzero(pc.equal(own["family"], name).to_numpy() & (row >= 0) & (column >= 0))
                 for (family, what), filled in self._arrays.items():

@@ -25,7 +25,7 @@ class Memory:
     weekdays: Ints  # one more than days: 0 Monday to 6 Sunday, the last is that of the day to come
     mean: Floats  # counted demand per observed second
     messages: Floats  # messages of the day
-    need: Floats  # least sufficient rate per second (loss_surface.need); NaN without demand
+    need: Floats  # least sufficient rate per second (`loss_surface.find_need`); NaN without demand
     busiest: Floats  # the busiest second
     p99: Floats  # 99th percentile of the load, per second
     largest: Floats  # largest message, in units of the dimension

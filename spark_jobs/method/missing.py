@@ -78,9 +78,9 @@ def compute_gateway_shares(topics: Remembered, last: str, keys: Sequence[tuple[s
     """Per topic: gateway -> its share of the counted demand of the seven days up to `last`. A day on which the topic was only refused does
     not count."""
     places, found = TopicPlaces(keys), GatewayShares(len(keys))
-    for rows in topics.tables(GATEWAYS, set(list_days_back(last, SHARE_DAYS))):
+    for rows in topics.read_tables(GATEWAYS, set(list_days_back(last, SHARE_DAYS))):
         own = drop_only_refused(rows.filter(pc.equal(rows["dimension"], dimension)))
-        found.add(places.of(own), combine_chunks(own["gateways"]))
+        found.add(places.find(own), combine_chunks(own["gateways"]))
     return found
 
 
@@ -104,7 +104,7 @@ def compute_missing_factors(
             continue
         lost = np.zeros(len(keys))
         for name in day.missing_gateways:
-            before = next((each for each in reversed(days[:at]) if each.had(name)), None)
+            before = next((each for each in reversed(days[:at]) if each.has_gateway(name)), None)
             if before is None:  # forgotten: its share is not known any more
                 continue
             usual, here = before.gateways[name]["seconds"], day.gateways.get(name, {}).get("seconds", 0)

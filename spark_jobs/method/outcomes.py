@@ -44,7 +44,7 @@ def make_outcomes(
     names = [pa.array([key[at] for key in memory.keys], pa.string()) for at in range(2)]
     for family, (rates, bursts) in found.items():
         at = np.flatnonzero(~np.isnan(rates))
-        refused = surfaces.lost(rates, bursts)
+        refused = surfaces.interpolate_loss(rates, bursts)
         columns = {
             "day": pa.repeat(day, len(at)), "protocol": names[0].take(pa.array(at)), "topic": names[1].take(pa.array(at)),
             "dimension": pa.repeat(dimension, len(at)), "family": pa.repeat(family, len(at)), "rate": rates[at],

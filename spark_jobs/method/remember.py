@@ -105,7 +105,7 @@ class Remembering:
     def add(self, table: pa.Table) -> None:
         """Add rows of `topics`, of any dimension, with at least COLUMNS; all their topics are among the keys."""
         own = table.filter(pc.equal(table["dimension"], self._dimension))
-        row = self._places.of(own)
+        row = self._places.find(own)
         column = np.array([self._at_day[day] for day in own["day"].to_pylist()], np.int64)
 
         def numbers(name: str) -> Floats:

@@ -51,7 +51,7 @@ def judge(base: Floats, largest: Floats, surfaces: Surfaces, floor: Floats | flo
     refused = []
     for k in GRID:
         rates = compute_rates(base, k, floor)
-        refused.append(float(np.nansum(surfaces.lost(rates, compute_bursts(rates, largest, seconds)))))
+        refused.append(float(np.nansum(surfaces.interpolate_loss(rates, compute_bursts(rates, largest, seconds)))))
     offered = surfaces.total[~np.isnan(base)]
     return Judged(refused, float(offered.sum()), count_effective_topics(offered))
 

@@ -297,7 +297,7 @@ class Nightly:
 
     def _judge(self, publish: Snapshot) -> tuple[list[JudgedDay], str]:
         """Tonight's quotas on the last days that the state knows, and that in words. A state that cannot be read stops nothing here."""
-        from spark_jobs.backtest.candidate import judged_days, sentence
+        from spark_jobs.backtest.candidate import describe_judged_days, judge_days
         from spark_jobs.days import Day
         from spark_jobs.errors import InsufficientInputError
         from spark_jobs.state.state import DayStates
@@ -308,10 +308,10 @@ class Nightly:
 
             spark = SparkSession.getActiveSession()
         try:
-            days = judged_days(DayStates(options.state, self._state), publish, self._before, Day(options.date, options.zone), spark)
+            days = judge_days(DayStates(options.state, self._state), publish, self._before, Day(options.date, options.zone), spark)
         except (InsufficientInputError, OSError) as error:
             return [], f"Tonight's quotas were not judged on past days: {error}"
-        return days, sentence(days)
+        return days, describe_judged_days(days)
 
     def _mode(self, above: int | None) -> tuple[str, str]:
         """Whether tonight's quotas are enforced or tried, and that in words."""
@@ -411,12 +411,12 @@ def backtest_fault(snapshot: Snapshot, most: float, days: Sequence[JudgedDay]) -
 def candidate_fault(days: Sequence[JudgedDay], publish: Snapshot, options: Options) -> str:
     """Why tonight's quotas, judged on past days, are not published, or "": on each of the last days of the kind of the day to come they
     would have refused too much, and far more than the live ones. What somebody has lowered by a capacity or a ceiling stops nothing."""
-    from spark_jobs.backtest.candidate import of_its_kind
+    from spark_jobs.backtest.candidate import select_same_kind
     from spark_jobs.days import Day
 
     if is_lowered(publish):
         return ""
-    known = of_its_kind([day for day in days if day.offered >= MIN_OFFERED], Day(options.date, options.zone).before(-1).date)
+    known = select_same_kind([day for day in days if day.offered >= MIN_OFFERED], Day(options.date, options.zone).before(-1).date)
     if not known or not all(
         day.refused > options.max_would_refuse * day.offered and day.refused > WORSE_THAN_SIMPLE * (day.live or 0.0) for day in known
     ):

@@ -3,14 +3,14 @@
 The naive way to judge a quota is to replay the log, and then all quotas that one wants to compare need all the logs. Here a day is replayed
 once, against some two hundred buckets at a time, and remembered in as many numbers; any later backtest looks them up.
 
-The replay goes by seconds: a bucket is full when the day begins, refills `rate` per observed second up to `burst`, then serves what came
-in that second as far as it reaches. The loop runs over the j-th active second of many topics at once: each step is a handful of numpy calls
+The replay goes by seconds: a bucket is full when the day begins, refills `rate` per observed second up to `burst`, then serves the messages
+of that second as far as it reaches. The loop runs over the j-th active second of many topics at once: each step is a handful of numpy calls
 on (topics x buckets) levels. Topics are sorted by their number of active seconds, so the block shrinks as short days end. Measured 2026-11
 on one core: 80 CPU-s for 50 million topic-seconds at 460 buckets a topic.
 
-Between grid points `lost` interpolates: along the logarithm of the rate, and along the burst. At one rate the loss is convex in the burst,
-so the straight line is never below the truth there. Against the exact replay it is, in the tests, at most 3 % of the day's demand too low
-and 10 % too high; with a burst of ten seconds, as quotas have it, within 4 %.
+`interpolate_loss` goes between grid points along the logarithm of the rate, and along the burst. At one rate the loss is convex in the
+burst, so the straight line is never below the truth there. Against the exact replay it is, in the tests, at most 3 % of the day's demand
+too low and 10 % too high; with a burst of ten seconds, as quotas have it, within 4 %.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ NEED_BURST_S: Final = 10  # seconds; the burst that every quota gets
 OVERLOADS: Final = (0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)  # shares of the observed time: 0.0001 is nine seconds of a day
 _LOG_RATIO: Final = math.log(RATIO)
 _NEVER: Final = 1e-9  # share of the time; stands for none where a logarithm is taken
-_APART: Final = 1e-9  # keeps equal slopes in order
+_APART: Final = 1e-9  # distance that keeps equal slopes in order
 
 
-def rate_of(step: float) -> float:
+def compute_grid_rate(step: float) -> float:
     """The rate at a place of the grid, per second."""
     return float(RATIO**step)
 
@@ -53,9 +53,9 @@ class Surface(NamedTuple):
     losses: NDArray[np.float32]  # (rates, bursts)
     total: float
 
-    def lost(self, rate: float, burst: float) -> float:
+    def interpolate_loss(self, rate: float, burst: float) -> float:
         """Refused by a bucket of `rate` per second and `burst` tokens, at most `total`."""
-        return float(Surfaces([self]).lost(np.array([rate]), np.array([burst]))[0])
+        return float(Surfaces([self]).interpolate_loss(np.array([rate]), np.array([burst]))[0])
 
 
 class Surfaces:
@@ -71,13 +71,13 @@ class Surfaces:
 
     @staticmethod
     def of_arrays(first: NDArray[np.int64], count: NDArray[np.int64], start: NDArray[np.int64], total: Floats, losses: Floats) -> Surfaces:
-        """From the surfaces one below the other: each has `count` rows of `losses` from `start`."""
+        """Take surfaces that lie one below the other: each has `count` rows of `losses` from `start`."""
         found = Surfaces([])
         found.first, found.count, found.start, found.total = first, count, start, total
         found.losses = np.concatenate([losses.reshape(-1, len(BURSTS_S)), found.losses])
         return found
 
-    def lost(self, rates: Floats, bursts: Floats) -> Floats:
+    def interpolate_loss(self, rates: Floats, bursts: Floats) -> Floats:
         """Refused by the bucket (rates[i], bursts[i]) on the day of topic i; NaN where the rate is NaN."""
         rates = np.asarray(rates, np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -106,23 +106,23 @@ class Surfaces:
         return np.where(bursts >= sizes[:, -1], losses[:, -1], found)
 
 
-def need(surface: Surface, total: float, share: float = NEED_SHARE, burst_s: int = NEED_BURST_S) -> float:
+def find_need(surface: Surface, total: float, share: float = NEED_SHARE, burst_s: int = NEED_BURST_S) -> float:
     """The least rate, per second, that with a burst of `burst_s` seconds refuses at most `share` of `total`; interpolated, fractional.
 
-    Not below the grid's first rate: what never needs more gets that.
+    Not below the grid's first rate: a day that never needs more gets that.
     """
     losses = surface.losses.reshape(-1, len(BURSTS_S))[:, BURSTS_S.index(burst_s)].astype(np.float64)
     allowed = share * total
     above = np.flatnonzero(losses > allowed)
     if not above.size:
-        return rate_of(surface.first_step)
+        return compute_grid_rate(surface.first_step)
     last = int(above[-1])
     after = losses[last + 1] if last + 1 < len(losses) else 0.0
     part = (losses[last] - allowed) / max(losses[last] - after, 1e-12)
-    return rate_of(surface.first_step + last + min(part, 1.0))
+    return compute_grid_rate(surface.first_step + last + min(part, 1.0))
 
 
-def overloaded(surface: Surface, span_s: int) -> list[float]:
+def find_overload_rates(surface: Surface, span_s: int) -> list[float]:
     """The rates, per second, at which a bucket with a burst of NEED_BURST_S is overloaded for each share of OVERLOADS of `span_s` observed
     seconds. Rising.
 
@@ -131,7 +131,7 @@ def overloaded(surface: Surface, span_s: int) -> list[float]:
     """
     losses = surface.losses.reshape(-1, len(BURSTS_S))[:, BURSTS_S.index(NEED_BURST_S)].astype(np.float64)
     if not len(losses):
-        return [rate_of(surface.first_step)] * len(OVERLOADS)
+        return [compute_grid_rate(surface.first_step)] * len(OVERLOADS)
     rates = RATIO ** (surface.first_step + np.arange(len(losses) + 1, dtype=np.float64))
     slopes = -np.diff(np.append(losses, 0.0)) / np.diff(rates) / span_s
     slopes = np.maximum.accumulate(slopes[::-1])[::-1]  # the loss is convex; the grid's interpolation of it is not quite
@@ -140,16 +140,16 @@ def overloaded(surface: Surface, span_s: int) -> list[float]:
     return [float(each) for each in np.exp(np.interp(-np.log(OVERLOADS), logs, np.log(middles)))]
 
 
-def surfaces(days: Sequence[tuple[NDArray[np.int64], Floats]], span_s: int) -> list[Surface]:
+def compute_surfaces(days: Sequence[tuple[NDArray[np.int64], Floats]], span_s: int) -> list[Surface]:
     """The surface of each topic's day of `span_s` observed seconds.
 
     A day is (ticks, amounts): the numbers of the seconds with demand among the observed ones, from 0 and rising, and the demand in each.
     """
     if span_s < 1:
         raise ValueError(f"span_s: {span_s} observed seconds; a day has at least 1")
-    grids = [_grid(amounts, span_s) for _, amounts in days]
+    grids = [_choose_grid(amounts, span_s) for _, amounts in days]
     found: list[Surface | None] = [None] * len(days)
-    for block in _blocks(sorted(range(len(days)), key=lambda at: -len(days[at][0])), grids):
+    for block in _cut_into_blocks(sorted(range(len(days)), key=lambda at: -len(days[at][0])), grids):
         losses = _replay([days[at] for at in block], [grids[at] for at in block])
         for row, at in enumerate(block):
             first, rates = grids[at]
@@ -160,7 +160,7 @@ def surfaces(days: Sequence[tuple[NDArray[np.int64], Floats]], span_s: int) -> l
     return [each for each in found if each is not None]
 
 
-def _grid(amounts: Floats, span_s: int) -> tuple[int, int]:
+def _choose_grid(amounts: Floats, span_s: int) -> tuple[int, int]:
     """(first step, number of rates) of a day: from a fifteenth of the mean to the busiest second, at which nothing is lost."""
     total = float(amounts.sum())
     if total <= 0:
@@ -171,7 +171,7 @@ def _grid(amounts: Floats, span_s: int) -> tuple[int, int]:
     return first, max(math.ceil(math.log(float(amounts.max())) / _LOG_RATIO) - first, 1)
 
 
-def _blocks(order: list[int], grids: list[tuple[int, int]]) -> Iterator[list[int]]:
+def _cut_into_blocks(order: list[int], grids: list[tuple[int, int]]) -> Iterator[list[int]]:
     """`order` cut so that no block has more than MAX_BLOCK levels."""
     block: list[int] = []
     width = 1
@@ -197,7 +197,7 @@ def _replay(days: list[tuple[NDArray[np.int64], Floats]], grids: list[tuple[int,
     levels, lost, scratch = bursts.copy(), np.zeros_like(bursts), np.empty_like(bursts)
     alive = np.searchsorted(-lengths, -np.arange(lengths[0]), side="left")  # days longer than j
     for begin in range(0, int(lengths[0]), MAX_STEPS):
-        waits, amounts = _steps(days[: alive[begin]], begin)
+        waits, amounts = _lay_out_steps(days[: alive[begin]], begin)
         for j in range(begin, min(begin + MAX_STEPS, int(lengths[0]))):
             n = alive[j]
             level, spare = levels[:n], scratch[:n]
@@ -211,7 +211,7 @@ def _replay(days: list[tuple[NDArray[np.int64], Floats]], grids: list[tuple[int,
     return np.where(lost < 1e-6, 0.0, lost)
 
 
-def _steps(days: list[tuple[NDArray[np.int64], Floats]], begin: int) -> tuple[Floats, Floats]:
+def _lay_out_steps(days: list[tuple[NDArray[np.int64], Floats]], begin: int) -> tuple[Floats, Floats]:
     """The waits before, and the amounts in, the next MAX_STEPS active seconds of each day: (steps x days x 1)."""
     waits, amounts = (np.zeros((MAX_STEPS, len(days), 1)) for _ in range(2))
     for at, (ticks, own) in enumerate(days):

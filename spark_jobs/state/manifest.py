@@ -1,4 +1,4 @@
-"""The manifest of a day's state: one JSON file that says what the day was computed from and which data folder is in force."""
+"""The manifest of a day's state: one JSON file with the day's inputs and the name of the data folder in force."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Manifest:
     date: str
     data: str
     code: str
-    fingerprint: str  # of the parameters its rows were made with (`Parameters.fingerprint`); told, nothing is decided by it
+    fingerprint: str  # hash of the parameters its rows were made with (`Parameters.fingerprint`), for people alone
     rows: int
     corrupt: int
     stray: int  # lines of another day
@@ -28,14 +28,14 @@ class Manifest:
     end: int = 0  # epoch seconds, exclusive
     observed_hours: list[int] = field(default_factory=list)  # observed seconds in each local hour of the day
     gateways: dict[str, dict[str, Any]] = field(default_factory=dict)  # name -> seconds, first, last, boots, lines
-    missing_gateways: list[str] = field(default_factory=list)  # --allow-partial: expected and not there
+    missing_gateways: list[str] = field(default_factory=list)  # gateways expected and not there (--allow-partial)
     exclusions: list[Any] = field(default_factory=list)
     inputs: list[dict[str, Any]] = field(default_factory=list)  # path, bytes, rows, corrupt, sha256 or checksum
     fleet: dict[str, Any] = field(default_factory=dict)  # dimension -> k, realised_ppm, refused_by_k, offered, topics
     format: int = STATE_FORMAT
 
-    def had(self, gateway: str) -> bool:
-        """Whether its log was there, and not for too few seconds."""
+    def has_gateway(self, gateway: str) -> bool:
+        """Whether the gateway's log was there, and not for too few seconds."""
         return gateway in self.gateways and gateway not in self.missing_gateways
 
     def dump(self) -> bytes:

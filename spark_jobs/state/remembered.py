@@ -1,4 +1,4 @@
-"""The rows of remembered days, some days at a time: of 200,000 topics and sixty days all of them would be ten times a driver's memory.
+"""The rows of remembered days, some days at a time: all rows of 200,000 topics and sixty days would take ten times a driver's memory.
 
 Few rows are read once and kept, so that a small state elsewhere is asked for once and not for each pass.
 """
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-MOST_ROWS: Final = 400_000  # read at a time, and kept where there are no more: some 200 MB
+MOST_ROWS: Final = 400_000  # rows read at a time, and kept where there are no more: some 200 MB
 
 Key = tuple[str, str]  # protocol, topic
 Read = Callable[[Sequence[str], Sequence[str]], pa.Table]  # days, and names of columns → their rows
@@ -32,16 +32,16 @@ class Remembered:
 
     @staticmethod
     def of(table: pa.Table) -> Remembered:
-        """Of a table that is in memory."""
+        """The rows of a table in memory."""
 
         def read(days: Sequence[str], names: Sequence[str]) -> pa.Table:
             return table.select(list(names)).filter(pc.is_in(table["day"], pa.array(days, pa.string())))
 
         return Remembered(read, sorted(set(table["day"].unique().to_pylist())), 0)
 
-    def tables(self, names: Sequence[str], days: Collection[str] | None = None) -> Iterator[pa.Table]:
-        """The columns `names` of all days, or of those of `days`; each day is in one table. Of no day it
-        is a table without rows."""
+    def read_tables(self, names: Sequence[str], days: Collection[str] | None = None) -> Iterator[pa.Table]:
+        """The columns `names` of all days, or of those of `days`; each day is in one table. Without a day
+        there is one table without rows."""
         wanted = [day for day in self._days if days is None or day in days]
         if wanted and set(names) <= set(self._kept):
             if self._known is None:
@@ -59,11 +59,11 @@ class TopicPlaces:
     def __init__(self, keys: Sequence[Key]) -> None:
         self._known = pa.array([f"{protocol}\0{topic}" for protocol, topic in keys], pa.string())
 
-    def of(self, rows: pa.Table) -> NDArray[np.int64]:
-        """-1 where it is not there."""
-        return places(pc.binary_join_element_wise(rows["protocol"], rows["topic"], "\0"), self._known)
+    def find(self, rows: pa.Table) -> NDArray[np.int64]:
+        """The place of each row's topic; -1 where it is not there."""
+        return find_places(pc.binary_join_element_wise(rows["protocol"], rows["topic"], "\0"), self._known)
 
 
-def places(values: pa.ChunkedArray, known: pa.Array) -> NDArray[np.int64]:
+def find_places(values: pa.ChunkedArray, known: pa.Array) -> NDArray[np.int64]:
     """The place of each value in `known`; -1 where it is not there."""
     return np.asarray(pc.fill_null(pc.index_in(values, value_set=known), -1).to_numpy(), np.int64)

@@ -3,11 +3,11 @@
     STATE/dt=2026-11-20/manifest.json             the inputs of the day, and the data folder in force
     STATE/dt=2026-11-20/data-1f0c…/topics         the tables of `schemas.py` (Parquet)
     STATE/corrupt/dt=2026-11-20/*.json            the corrupt lines of the day, with file and fault
-    STATE/nights/dt=2026-11-20/…                  what the night published
+    STATE/nights/dt=2026-11-20/…                  the files of the night
 
 Data folders are written once and never changed. The manifest is written last, whole or not at all (`storage.Storage.write`), and the
 data of an earlier run is removed after that. So a run that dies leaves the old state or the new one on any file system, also on object
-stores, which cannot rename; a rerun replaces the day in any case; folders that no manifest names are swept by the next run.
+stores, which cannot rename; a rerun replaces the day in any case; the next run sweeps folders that no manifest names.
 One run per state directory at a time.
 """
 
@@ -43,7 +43,7 @@ class DayStates:
         return self.root.child(f"dt={date}")
 
     def night(self, date: str) -> Location:
-        """Where the night after `date` keeps what it published."""
+        """The folder of the night after `date`."""
         return self.root.child("nights", f"dt={date}")
 
     def dates(self) -> list[str]:
@@ -56,7 +56,7 @@ class DayStates:
         return sorted(found)
 
     def manifest(self, date: str) -> Manifest | None:
-        """None where the day is not remembered. Raises InsufficientInputError where its manifest cannot be read."""
+        """The day's manifest; None where the day is not remembered. Raises InsufficientInputError where its manifest cannot be read."""
         location = self.folder(date).child(MANIFEST)
         try:
             return Manifest.load(self.storage.read(location))
@@ -75,7 +75,7 @@ class DayStates:
         return self.folder(day.date).child(day.data)
 
     def stage(self, date: str) -> Location:
-        """A new data folder for `date`: not part of the state until `publish`. Sweeps what earlier runs left."""
+        """A new data folder for `date`: not part of the state until `publish`. Sweeps the leftovers of earlier runs."""
         current = self.manifest_or_none(date)
         self._sweep(date, current.data if current is not None else None)
         return self.folder(date).child(f"{DATA}{uuid.uuid4().hex}")
@@ -88,8 +88,8 @@ class DayStates:
             return None
 
     def publish(self, manifest: Manifest) -> None:
-        """Make the staged data of `manifest` the state of its day, then remove what it replaces. On this machine the data is on the disk
-        before: a power cut must not leave a manifest of files that are empty."""
+        """Make the staged data of `manifest` the state of its day, then remove the data that it replaces. On this machine the new data
+        is on the disk first: a power cut must not leave a manifest of files that are empty."""
         if self.root.is_local:
             sync_below(self.data(manifest).local)
         self.storage.write(self.folder(manifest.date).child(MANIFEST), manifest.dump())
@@ -131,11 +131,11 @@ def read_table(spark: SparkSession, table: str, schema: StructType, folders: lis
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
         path = (error.getMessageParameters() or {}).get("path", table)
-        raise InsufficientInputError(gone(path)) from None
+        raise InsufficientInputError(describe_missing_table(path)) from None
 
 
-def gone(path: str) -> str:
-    """What is said of a table that is not there."""
+def describe_missing_table(path: str) -> str:
+    """The error about a table that is not there."""
     return f"{path}: its day's manifest names it and it is gone; compute the day again, or remove its folder to forget it"
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from spark_jobs.errors import InsufficientInputError
-from spark_jobs.state.state import gone, read_table, write_table
+from spark_jobs.state.state import describe_missing_table, read_table, write_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,12 +48,12 @@ def write_arrow(spark: SparkSession | None, rows: pa.Table, table: str, of_spark
     try:
         folder.mkdir(parents=True)
         write_parquet(rows, folder / PART)
-    except OSError as error:  # pyarrow's has no path
+    except OSError as error:  # pyarrow's error has no path
         raise OSError(f"{folder / PART} cannot be written: {error}") from error
 
 
 def write_by_spark(spark: SparkSession, rows: pa.Table, table: str, of_spark: StructType, staged: Location) -> None:
-    """As `write_arrow`, anywhere. In one chunk: Spark 4.3 leaves out what follows an empty chunk of an Arrow table, without a word."""
+    """As `write_arrow`, anywhere. In one chunk: Spark 4.3 leaves out the rows after an empty chunk of an Arrow table, without a word."""
     write_table(spark.createDataFrame(rows.combine_chunks(), of_spark), table, of_spark, staged)
 
 
@@ -63,7 +63,7 @@ def _read_local(folder: Location, schema: pa.Schema) -> pa.Table:
     try:
         names = sorted(each.name for each in folder.local.iterdir())
     except FileNotFoundError:
-        raise InsufficientInputError(gone(folder.shown)) from None
+        raise InsufficientInputError(describe_missing_table(folder.shown)) from None
     parts = [schema.empty_table()]
     for name in names:
         if name.startswith((".", "_")):  # Spark's checksums and its mark of success

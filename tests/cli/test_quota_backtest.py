@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cli.quota_backtest import number, percent, show
-from spark_jobs.backtest.result import Backtest, Outcome, summed
+from spark_jobs.backtest.result import Backtest, Outcome, sum_outcomes
 
 
 def played() -> Backtest:
@@ -22,7 +22,7 @@ def played() -> Backtest:
         outcome("mine", long, 54_321, clients={"2001:db8:1234:5678:9abc:def0:1234:5678": 54_000}),
         outcome("mine", "quiet", 0),
     ]
-    found = summed("exact", "2026-11-20", "2026-11-20", [("2026-11-20", day)])
+    found = sum_outcomes("exact", "2026-11-20", "2026-11-20", [("2026-11-20", day)])
     found.notes.append("rule x is not replayed: it is per connection")
     return found
 

@@ -23,7 +23,7 @@ from cli.client import AdminClient
 from cli.exits import CommandError
 from common.failures import UNREACHABLE
 from limiter.quota_snapshot import Quota, Snapshot, dump, load
-from spark_jobs.backtest.nights import published
+from spark_jobs.backtest.nights import read_published
 from spark_jobs.nights.gateways import LONG, PUBLISH_TIMEOUT_S, read_gateway, shared, short_form, whole_snapshot
 from spark_jobs.nights.night import Options, reaching
 from spark_jobs.storage.location import Location
@@ -182,7 +182,7 @@ def test_a_missed_day_that_a_later_night_computes_was_never_in_force(make: Any) 
     night.run(date="2026-11-17")
     night.rates = {"orders": 110}
     night.run(date="2026-11-19")
-    in_force = published(state_at(night.folder / "state"), "2026-11-19")
+    in_force = read_published(state_at(night.folder / "state"), "2026-11-19")
     assert in_force is not None
     assert (night.computed[1], in_force.date) == ("2026-11-18", "2026-11-17")
 

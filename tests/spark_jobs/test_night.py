@@ -22,7 +22,7 @@ from spark_jobs.night import NightResult, compute_night, predict_month
 from spark_jobs.parameters import Parameters
 from spark_jobs.state.loss_surface import RATIO
 from spark_jobs.state.remembered import Remembered
-from spark_jobs.state.topic_day import TopicSeconds, rows
+from spark_jobs.state.topic_day import TopicSeconds, make_topic_rows
 from support.quota_weeks.nights import Nights, days_from, limited, steady_nights, topic_seconds
 from support.quota_weeks.weeks import Week
 
@@ -425,4 +425,4 @@ def test_a_silent_day_is_a_day_of_zero_and_a_night_without_topics_works() -> Non
     nights = Nights()
     results = steady_nights(nights, 4, lambda _: [])
     assert all(result.snapshot.quotas == () for result in results)
-    assert rows([], Day("2026-03-02"), 86_400).num_rows == 0
+    assert make_topic_rows([], Day("2026-03-02"), 86_400).num_rows == 0

@@ -11,7 +11,7 @@ from spark_jobs.method import guard, scale
 from spark_jobs.method.memory import Memory
 from spark_jobs.method.peakiness import Shape, estimate_shape
 from spark_jobs.method.promise import LONG_NIGHTS, NightShare, predict_interval
-from spark_jobs.state.topic_day import rows
+from spark_jobs.state.topic_day import make_topic_rows
 from support.quota_weeks.fleets import cut, pools, run, tables_of
 from support.quota_weeks.nights import Nights
 from support.quota_weeks.score import (
@@ -214,7 +214,7 @@ def test_the_generator_has_what_the_log_says_of_limits() -> None:
     assert all(
         row["delayed"]
         for day, each in zip(days[9:12], delayed, strict=True)
-        for row in rows([each], day.day, day.observed_seconds).to_pylist()[:1]
+        for row in make_topic_rows([each], day.day, day.observed_seconds).to_pylist()[:1]
     )
     assert len({day.observed_seconds for day in days}) > 1, "some hours of some days are missing"
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from spark_jobs.days import Day
-from spark_jobs.state.topic_day import TopicSeconds, rows
+from spark_jobs.state.topic_day import TopicSeconds, make_topic_rows
 
 
 class OracleDay(NamedTuple):
@@ -76,7 +76,7 @@ def oracle(texts: Iterable[str], day: Day) -> OracleDay:
         gateways = sorted((name, counts[0], counts[1]) for name, counts in shares[protocol, topic].items())
         ticks = np.array([tick[second] for second in own], np.int64)
         batch.append(TopicSeconds(protocol, topic, np.array(own, np.int64), ticks, **columns, gateways=gateways))
-    table = rows(batch, day, len(observed)).to_pylist()
+    table = make_topic_rows(batch, day, len(observed)).to_pylist()
     return OracleDay(
         lines, corrupt, copies,
         sum(max(numbers) - min(numbers) + 1 - len(numbers) for numbers in runs.values()),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from limiter.quota_snapshot import Snapshot
-from spark_jobs.backtest.candidate import judged_day, sentence
+from spark_jobs.backtest.candidate import describe_judged_days, judge_day
 from spark_jobs.method.pins import Pin
 from spark_jobs.nights.night import lowered_ppm, most_lowered
 from spark_jobs.nights.plan import plan
@@ -87,7 +87,7 @@ def told(nights: Nights, week: Week, *more: str, **manifest: Any) -> tuple[Snaps
     assert live is not None
     found = plan(live, replace(result, computed_at="2026-04-06T00:12:09Z", code="0.9.0"), Rails())
     dates = [each.date for each in nights.manifests[-6:]] + [facts.date]
-    days = [judged_day(date, each, found.publish, live) for date, each in zip(dates, [*nights.topics[-6:], rows], strict=True)]
+    days = [judge_day(date, each, found.publish, live) for date, each in zip(dates, [*nights.topics[-6:], rows], strict=True)]
     lowered = lowered_ppm(found.publish, days)
     of: dict[str, Any] = {"lowered_ppm": lowered, "lowered_topics": most_lowered(days)} if lowered else {}
     for each in of.get("lowered_topics", ()):
@@ -95,7 +95,7 @@ def told(nights: Nights, week: Week, *more: str, **manifest: Any) -> tuple[Snaps
     quotas = tuple(replace(each, evidence=of_whole_days(each.evidence)) for each in found.publish.quotas)
     publish = replace(found.publish, quotas=quotas, night={**found.publish.night, **of})
     command = [*COMMAND.split(), *more, "--date", facts.date, "--again"]
-    said = {"outcome": "Published at gw-a and gw-b", "gateways": list(GATEWAYS), "command": command, "judged": sentence(days)}
+    said = {"outcome": "Published at gw-a and gw-b", "gateways": list(GATEWAYS), "command": command, "judged": describe_judged_days(days)}
     return publish, live, {**found.to_json(), **said}
 
 

@@ -13,7 +13,7 @@ from limiter.limits import Limit, Rate
 from limiter.quota_snapshot import Quota
 from limiter.rules.match import Match
 from limiter.rules.rule import Rule
-from spark_jobs.backtest.contender import contender
+from spark_jobs.backtest.contender import make_contender
 from support.access_logs import day_start, usage_line
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def replayed(spark: SparkSession, rows: list[dict[str, Any]]) -> tuple[list[Outc
     from spark_jobs.backtest.distribution import replay_day
     from spark_jobs.schemas import WITH_SENDER as schema  # noqa: N811
 
-    tried = [contender("quotas", (), QUOTAS)[0], contender("rules", RULES)[0], contender("both", RULES, QUOTAS)[0]]
+    tried = [make_contender("quotas", (), QUOTAS)[0], make_contender("rules", RULES)[0], make_contender("both", RULES, QUOTAS)[0]]
     return replay_day(spark.createDataFrame([{name: row.get(name) for name in schema.names} for row in rows], schema), tried)
 
 

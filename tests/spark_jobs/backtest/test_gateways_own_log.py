@@ -19,7 +19,7 @@ from limiter.rules.match import Match
 from limiter.rules.rule import Rule
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import parse_topic
-from spark_jobs.backtest.contender import Contender, contender
+from spark_jobs.backtest.contender import Contender, make_contender
 from spark_jobs.backtest.replay import Replay, ReplayedLine
 
 START = 1_795_000_000  # epoch s
@@ -105,7 +105,7 @@ def replayed(tried: Contender, lines: list[str]) -> Counter[str]:
         if line is not None:
             by_second.setdefault(json.loads(text)["ts"], []).append(line)
     for ts, found in by_second.items():
-        replay.second(ts, found)
+        replay.replay_second(ts, found)
     return Counter({replay.topics[topic].name[1]: count.refused for topic, count in replay.sides[0].counts.items()})
 
 
@@ -114,7 +114,7 @@ def replayed(tried: Contender, lines: list[str]) -> Counter[str]:
 def test_the_replay_refuses_what_a_judge_refused_at_the_true_instants(open_for_ns: int, in_force: int | None) -> None:
     rule = Rule("all", Match(protocol="rocketmq"), limit=Limit(Rate(1)), open_for_ns=open_for_ns)
     quotas = [Quota("rocketmq", "even", (22, 40)), Quota("rocketmq", "peaks", (16, 40)), Quota("rocketmq", "flood", (50, 200))]
-    tried, _ = contender("tried", [rule], quotas)
+    tried, _ = make_contender("tried", [rule], quotas)
     seconds = traffic(seed=11)
     truth = run(tried.rule_set(), seconds).refused
     then = RuleSet(() if in_force is None else (Rule("then", Match(), limit=Limit(Rate(in_force)), open_for_ns=0),))

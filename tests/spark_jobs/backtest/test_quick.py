@@ -11,11 +11,11 @@ from limiter.limits import Limit, Rate
 from limiter.quota_snapshot import Quota
 from limiter.rules.match import Match
 from limiter.rules.rule import Rule
-from spark_jobs.backtest.contender import contender
-from spark_jobs.backtest.quick import StateDay, quick_day
+from spark_jobs.backtest.contender import make_contender
+from spark_jobs.backtest.quick import StateDay, judge_quickly
 from spark_jobs.backtest.replay import Replay, ReplayedLine
 from spark_jobs.days import Day
-from spark_jobs.state.topic_day import TopicSeconds, rows
+from spark_jobs.state.topic_day import TopicSeconds, make_topic_rows
 
 DAY = Day("2026-11-20")
 SECONDS = 1800  # of the day that a generated topic is awake
@@ -54,7 +54,7 @@ def state_of(asked: dict[str, list[int]]) -> StateDay:
                 gateways=[("g1", int(passed.sum()), int(100 * passed.sum()))],
             )
         )  # fmt: skip
-    return StateDay(rows(batch, DAY, SECONDS).to_pylist())
+    return StateDay(make_topic_rows(batch, DAY, SECONDS).to_pylist())
 
 
 def bucket(amounts: list[int], rate: float, burst: float) -> float:
@@ -71,11 +71,11 @@ def exact(amounts: list[int], quota: Quota, open_for_ns: int, seed: int) -> tupl
     """Refused messages, and the seconds in which some were, by the limiter."""
     chance = random.Random(seed)
     rule = Rule("all", Match(protocol="rocketmq"), limit=Limit(Rate(1)), open_for_ns=open_for_ns)
-    replay = Replay([contender("tried", [rule], [quota])[0]])
+    replay = Replay([make_contender("tried", [rule], [quota])[0]])
     for second, amount in enumerate(amounts):
         if amount:
             peak = chance.randrange(amount + 1)
-            replay.second(
+            replay.replay_second(
                 DAY.start + second, [ReplayedLine("rocketmq", "t", "10.0.0.1", None, None, amount, 100 * amount, 0, 0, 0, 0, peak)]
             )
     count = replay.sides[0].counts.get(0)
@@ -99,7 +99,7 @@ def test_quick_and_exact_are_within_the_stated_bound(load: object, open_for_s: i
         breaker = limited_seconds * (rate * open_for_s + 1)  # and a message in parts that a bucket of whole ones keeps
         least, most = bucket(amounts, rate, burst + rate), bucket(amounts, rate, burst - rate) + breaker
         assert least - 1 <= refused <= most
-        quick = quick_day(state, contender("tried", (), [quota])[0])[0][0].refused
+        quick = judge_quickly(state, make_contender("tried", (), [quota])[0])[0][0].refused
         assert least - SURFACE_ERROR * total <= quick <= most + SURFACE_ERROR * total
         refusing += refused > 0
     assert refusing >= 2
@@ -108,14 +108,14 @@ def test_quick_and_exact_are_within_the_stated_bound(load: object, open_for_s: i
 def test_the_share_of_messages_or_bytes_counts_whichever_is_larger() -> None:
     state = state_of({"t": [10] * SECONDS})
     plenty, tight = (100, 1000), (500, 5000)
-    by_bytes = quick_day(state, contender("tried", (), [Quota("rocketmq", "t", plenty, tight)])[0])[0][0]
+    by_bytes = judge_quickly(state, make_contender("tried", (), [Quota("rocketmq", "t", plenty, tight)])[0])[0][0]
     assert by_bytes.refused_share == pytest.approx(0.5, abs=0.02)
     assert by_bytes.refused_bytes == pytest.approx(100 * by_bytes.refused, rel=0.01)
 
 
 def test_what_a_rate_of_zero_refuses_is_everything_and_no_limit_nothing() -> None:
     state = state_of({"a": [10] * 60, "b": [10] * 60})
-    found, notes = quick_day(state, contender("tried", (), [Quota("rocketmq", "a", (0, 0))])[0])
+    found, notes = judge_quickly(state, make_contender("tried", (), [Quota("rocketmq", "a", (0, 0))])[0])
     assert [(each.topic, each.refused) for each in found] == [("a", 600), ("b", 0)]
     assert notes == []
     assert found[0].blackout is None
@@ -123,5 +123,5 @@ def test_what_a_rate_of_zero_refuses_is_everything_and_no_limit_nothing() -> Non
 
 def test_rules_of_other_levels_are_named_as_left_out() -> None:
     rules = [Rule("each-client", Match(protocol="rocketmq"), per="client", limit=Limit(Rate(1)))]
-    _, notes = quick_day(state_of({"t": [5] * 60}), contender("tried", rules)[0])
+    _, notes = judge_quickly(state_of({"t": [5] * 60}), make_contender("tried", rules)[0])
     assert notes == ["the quick answer leaves out rules that are not per topic: each-client"]

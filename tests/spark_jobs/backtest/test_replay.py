@@ -15,8 +15,8 @@ from limiter.rules.match import Match
 from limiter.rules.rule import Rule
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import parse_topic
-from spark_jobs.backtest.arrivals import INSTANTS_MS, kept, offered, spread
-from spark_jobs.backtest.contender import Contender, contender
+from spark_jobs.backtest.arrivals import INSTANTS_MS, cap_each_line, count_offered, spread_over_instants
+from spark_jobs.backtest.contender import Contender, make_contender
 from spark_jobs.backtest.raises import DayRaise
 from spark_jobs.backtest.replay import Replay, ReplayedLine, ReplayedSide
 
@@ -33,25 +33,25 @@ def quota(topic: str, rate: float, burst: int) -> Quota:
 
 
 def of(*quotas: Quota) -> Contender:
-    return contender("tried", (), quotas)[0]
+    return make_contender("tried", (), quotas)[0]
 
 
 def replayed(tried: Contender, seconds: list[list[ReplayedLine]]) -> ReplayedSide:
     replay = Replay([tried])
     for number, lines in enumerate(seconds):
-        replay.second(START + number, lines)
+        replay.replay_second(START + number, lines)
     return replay.sides[0]
 
 
 @pytest.mark.parametrize(("messages", "peak", "expected"), [(0, 0, (0, 0, 0, 0, 0)), (1, 1, (0, 0, 1, 0, 0)), (10, 1, (3, 2, 1, 2, 2))])
 def test_a_second_arrives_in_five_parts_with_its_peak_in_the_middle(messages: int, peak: int, expected: tuple[int, ...]) -> None:
-    assert spread(messages, peak) == expected
+    assert spread_over_instants(messages, peak) == expected
 
 
 def test_no_message_is_lost_or_made_by_spreading() -> None:
     for messages in range(200):
         for peak in (0, 1, 7, messages, messages + 5):
-            parts = spread(messages, peak)
+            parts = spread_over_instants(messages, peak)
             assert sum(parts) == messages
             assert min(parts) >= 0
 
@@ -59,7 +59,7 @@ def test_no_message_is_lost_or_made_by_spreading() -> None:
 def test_held_messages_count_in_the_second_they_came_in() -> None:
     waiting, asked = 0, []
     for departed, delayed in ((10, 30), (10, 0), (10, 0), (10, 0)):  # 30 of 40 were held, ten left each second
-        messages, waiting = offered(departed, delayed, waiting)
+        messages, waiting = count_offered(departed, delayed, waiting)
         asked.append(messages)
     assert asked == [30, 0, 0, 10]
     assert waiting == 0
@@ -71,17 +71,17 @@ def test_attempts_of_a_storm_are_no_demand() -> None:
         line("orders", 5, refused=600, refused_bytes=60_000),
         line("orders", 0, "10.0.0.2", refused=200, refused_bytes=20_000, dropped=200),
     ]
-    replay.second(START, [*lines, line("audit", 0, refused=70)])
+    replay.replay_second(START, [*lines, line("audit", 0, refused=70)])
     assert replay.storm == 990
     assert [(each.name[1], each.messages) for each in replay.topics] == [("orders", 15), ("audit", 70)]
     assert replay.sides[0].counts[0].clients == {"10.0.0.1": 11, "10.0.0.2": 4}
 
 
 def test_every_line_keeps_its_part_of_what_counts() -> None:
-    assert kept([3, 4], 10) == [3, 4]
-    assert kept([600, 400], 10) == [6, 4]
-    assert kept([1] * 7, 3) == [0, 0, 1, 0, 1, 0, 1]
-    assert kept([5, 5], 0) == [0, 0]
+    assert cap_each_line([3, 4], 10) == [3, 4]
+    assert cap_each_line([600, 400], 10) == [6, 4]
+    assert cap_each_line([1] * 7, 3) == [0, 0, 1, 0, 1, 0, 1]
+    assert cap_each_line([5, 5], 0) == [0, 0]
 
 
 def messages_one_by_one(tried: Contender, seconds: list[list[ReplayedLine]]) -> Counter[tuple[str, str]]:
@@ -96,7 +96,7 @@ def messages_one_by_one(tried: Contender, seconds: list[list[ReplayedLine]]) -> 
                 origin = judge.origin(each.protocol, each.protocol, each.client, each.user)
                 key = judge.key(origin, each.topic.encode(), name, (each.group or "").encode())
                 asked = each.messages + each.refused + each.dropped
-                for _ in range(spread(asked, each.peak_100ms)[at]):
+                for _ in range(spread_over_instants(asked, each.peak_100ms)[at]):
                     request = Request(key, 1, 1, (each.bytes + each.refused_bytes) // asked)
                     judge.decide([request], now)
                     refused[each.topic, each.client] += 1 - int(request.passed)
@@ -113,7 +113,7 @@ RULES = [
 @pytest.mark.parametrize("rules", [(), RULES[:1], RULES], ids=["quotas", "default", "clients"])
 def test_message_for_message_it_refuses_what_a_judge_refuses(rules: list[Rule]) -> None:
     chance = random.Random(7)
-    tried, notes = contender("tried", rules, [quota("orders", 50.5, 80), quota("stock", 20, 25)])
+    tried, notes = make_contender("tried", rules, [quota("orders", 50.5, 80), quota("stock", 20, 25)])
     assert notes == []
     seconds = [
         [
@@ -139,7 +139,7 @@ def test_contenders_do_not_disturb_each_other() -> None:
     pair = [of(quota("orders", 40, 40)), of(quota("orders", 45, 45))]
     together = Replay(pair)
     for number, lines in enumerate(seconds):
-        together.second(START + number, lines)
+        together.replay_second(START + number, lines)
     for each, side in zip(pair, together.sides, strict=True):
         assert side.counts[0].refused == replayed(each, seconds).counts[0].refused
 
@@ -165,7 +165,7 @@ def test_seconds_without_demand_neither_end_nor_lengthen_a_blackout() -> None:
 def test_bytes_of_refused_messages_are_counted_and_their_remainder_is_kept() -> None:
     replay = Replay([of(Quota("rocketmq", "orders", None, (50, 50)))])
     for number in range(60):
-        replay.second(START + number, [line("orders", 7, bytes=100)])
+        replay.replay_second(START + number, [line("orders", 7, bytes=100)])
     assert replay.topics[0].bytes == 6000
     passed = 6000 - replay.sides[0].counts[0].refused_bytes
     assert abs(passed - (50 + 50 * 59)) <= 100  # what it holds at the end, and a second that has not ended
@@ -173,7 +173,7 @@ def test_bytes_of_refused_messages_are_counted_and_their_remainder_is_kept() -> 
 
 def test_what_a_rule_holds_first_is_said_apart() -> None:
     rules = [Rule("slow", Match(topic="orders"), limit=Limit(Rate(10)), action="delay")]
-    count = replayed(contender("tried", rules)[0], [[line("orders", 50)]]).counts[0]
+    count = replayed(make_contender("tried", rules)[0], [[line("orders", 50)]]).counts[0]
     assert count.held == count.refused > 0
 
 
@@ -188,20 +188,20 @@ def test_what_a_rule_holds_first_is_said_apart() -> None:
     ids=lambda value: value.name if isinstance(value, Rule) else "",
 )
 def test_a_rule_that_the_log_says_too_little_about_is_named_and_left_out(rule: Rule, why: str) -> None:
-    tried, notes = contender("tried", [rule])
+    tried, notes = make_contender("tried", [rule])
     assert tried.rules == ()
     assert rule.name in notes[0]
     assert why in notes[0]
 
 
 def test_rules_are_the_same_after_the_way_to_a_worker() -> None:
-    assert contender("tried", RULES)[0].rule_set().file_rules == RuleSet(tuple(RULES)).file_rules
+    assert make_contender("tried", RULES)[0].rule_set().file_rules == RuleSet(tuple(RULES)).file_rules
 
 
 def surging(*topics: str, most: float = 4.0) -> Contender:
     """Quotas of 10/s with a burst of ten seconds, raised within the day."""
     quotas = [Quota("rocketmq", topic, (10.0, 100), None, {}, 2.0) for topic in topics]
-    return Contender.of_plain(contender("raised", (), quotas, most)[0].plain())
+    return Contender.from_plain(make_contender("raised", (), quotas, most)[0].to_plain())
 
 
 def test_a_surge_is_refused_less_than_a_hundredth_where_quotas_are_raised_and_most_of_it_where_not() -> None:
@@ -220,7 +220,7 @@ def test_other_topics_beside_it_and_seconds_without_a_line_change_nothing_of_a_r
     for replay, day in ((found, alone), (beside, both)):
         for at, lines in enumerate(day):
             if lines:
-                replay.second(START + at, lines)
+                replay.replay_second(START + at, lines)
     (one,) = found.sides[0].counts.values()
     (other,) = beside.sides[0].counts.values()
     assert one.refused == other.refused > 0
@@ -233,7 +233,7 @@ def test_hours_and_surges_raise_and_end_at_their_own_seconds() -> None:
     found = []
     for second in range(7300):
         now = hour + second
-        for at, rules in raises.due(now):
+        for at, rules in raises.raise_until(now):
             (effective,) = rules.effective(parse_topic("rocketmq", "orders"))
             found.append((at - hour, effective.limit.messages))
         raises.count(("rocketmq", "orders"), (20, 0) if 7000 <= second < 7010 else (6, 0) if second < 7200 else (0, 0), (0, 0))

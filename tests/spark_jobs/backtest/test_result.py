@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 from limiter.quota_snapshot import Quota
-from spark_jobs.backtest.contender import contender
+from spark_jobs.backtest.contender import make_contender
 from spark_jobs.backtest.reserve import add_reserve
-from spark_jobs.backtest.result import Outcome, summed
+from spark_jobs.backtest.result import Outcome, sum_outcomes
 
 
 def outcome(topic: str, refused: int, blackout: int, **more: object) -> Outcome:
@@ -15,7 +15,7 @@ def outcome(topic: str, refused: int, blackout: int, **more: object) -> Outcome:
 
 
 def test_days_and_topics_add_up_and_the_longest_blackout_says_where_it_was() -> None:
-    found = summed("exact", "2026-11-19", "2026-11-20", [
+    found = sum_outcomes("exact", "2026-11-19", "2026-11-20", [
         ("2026-11-19", [outcome("a", 10, 2, clients={"x": 10}), outcome("b", 0, 0)]),
         ("2026-11-20", [outcome("a", 30, 7, clients={"x": 10, "y": 20})]),
     ])  # fmt: skip
@@ -30,12 +30,12 @@ def test_days_and_topics_add_up_and_the_longest_blackout_says_where_it_was() -> 
 
 
 def test_the_quick_answers_blackout_stays_unknown() -> None:
-    found = summed("quick", "2026-11-19", "2026-11-19", [("2026-11-19", [outcome("a", 1, 0, limited_seconds=None)])])
+    found = sum_outcomes("quick", "2026-11-19", "2026-11-19", [("2026-11-19", [outcome("a", 1, 0, limited_seconds=None)])])
     assert found.totals["tried"].blackout is None
 
 
 def test_the_reserve_is_what_the_rate_would_pass_and_unused_what_did_not() -> None:
-    tried = contender("tried", (), [Quota("rocketmq", "a", (2, 10), (50.5, 100)), Quota("rocketmq", "silent", (1, 1))])[0]
+    tried = make_contender("tried", (), [Quota("rocketmq", "a", (2, 10), (50.5, 100)), Quota("rocketmq", "silent", (1, 1))])[0]
     found = {each.topic: each for each in add_reserve(tried, [outcome("a", 400, 0), outcome("free", 0, 0)], 1000)}
     assert (found["a"].reserved, found["a"].unused) == (2000, 1400)
     assert (found["a"].reserved_bytes, found["a"].unused_bytes) == (50_500, 50_500)

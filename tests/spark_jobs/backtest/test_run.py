@@ -13,14 +13,14 @@ from limiter.limits import Limit, Rate
 from limiter.quota_snapshot import Quota, Snapshot, dump
 from limiter.rules.match import Match
 from limiter.rules.rule import Rule
-from spark_jobs.backtest.commands import backtest, largest_day
-from spark_jobs.backtest.nights import published
+from spark_jobs.backtest.commands import backtest, estimate_largest_day
+from spark_jobs.backtest.nights import read_published
 from spark_jobs.backtest.run import Task
 from spark_jobs.days import Day
 from spark_jobs.errors import InsufficientInputError
 from spark_jobs.state.manifest import Manifest
 from spark_jobs.state.state import DayStates
-from spark_jobs.state.topic_day import TopicSeconds, rows
+from spark_jobs.state.topic_day import TopicSeconds, make_topic_rows
 from spark_jobs.storage.local import LocalStorage
 from spark_jobs.storage.location import Location
 from support.access_logs import SyntheticLog
@@ -68,7 +68,7 @@ def write_state(folder: Path, date: str) -> None:
     state = DayStates(Location.of("state", folder), LocalStorage())
     data = folder / f"dt={date}" / "data-1" / "topics"
     data.mkdir(parents=True)
-    pq.write_table(rows(batch, day, SECONDS), data / "part-0.parquet")
+    pq.write_table(make_topic_rows(batch, day, SECONDS), data / "part-0.parquet")
     facts: dict[str, Any] = dict.fromkeys(("rows", "corrupt", "stray", "duplicates", "missing_lines"), 0)
     state.publish(Manifest(date, "data-1", "test", "f", **facts, observed_seconds=SECONDS, start=day.start, end=day.end))
 
@@ -151,7 +151,7 @@ def test_days_that_are_missing_are_left_out_and_named(
 
 def test_published_is_the_last_night_that_was_not_only_begun(tmp_path: Path) -> None:
     state = DayStates(Location.of("state", tmp_path), LocalStorage())
-    assert published(state, "2026-11-20") is None
+    assert read_published(state, "2026-11-20") is None
     for rate, date, files in ((1, "2026-11-16", ()), (2, "2026-11-17", ("begun.json", "applied.json")), (3, "2026-11-18", ("begun.json",))):
         folder = tmp_path / "nights" / f"dt={date}"
         folder.mkdir(parents=True)
@@ -159,12 +159,12 @@ def test_published_is_the_last_night_that_was_not_only_begun(tmp_path: Path) -> 
         for name in files:
             (folder / name).write_text("{}")
     (tmp_path / "nights" / "dt=2026-11-19").mkdir()
-    assert published(state, "2026-11-20") == snapshot(2)
-    assert published(state, "2026-11-17") == snapshot(1)
-    assert published(state, "2026-11-16") is None
+    assert read_published(state, "2026-11-20") == snapshot(2)
+    assert read_published(state, "2026-11-17") == snapshot(1)
+    assert read_published(state, "2026-11-16") is None
     (tmp_path / "nights" / "dt=2026-11-19" / "quotas.json").write_text("no snapshot")
     with pytest.raises(InsufficientInputError, match="compute the night again"):
-        published(state, "2026-11-20")
+        read_published(state, "2026-11-20")
 
 
 def test_the_heap_follows_the_largest_day(folders: tuple[Path, Path]) -> None:
@@ -172,8 +172,8 @@ def test_the_heap_follows_the_largest_day(folders: tuple[Path, Path]) -> None:
     size = {date: sum(path.stat().st_size for path in log.glob(f"dt={date}/*/*")) for date in DATES}
     days = [Day(date) for date in DATES]
     task = Task(days[0], days[1], Location.of("log", log), None, {"mine": snapshot(1)})
-    assert largest_day(task) == max(size.values())
-    assert largest_day(Task(days[1], days[1], Location.of("log", log), None, {"mine": snapshot(1)})) == size[DATES[1]]
+    assert estimate_largest_day(task) == max(size.values())
+    assert estimate_largest_day(Task(days[1], days[1], Location.of("log", log), None, {"mine": snapshot(1)})) == size[DATES[1]]
 
 
 @pytest.mark.parametrize(

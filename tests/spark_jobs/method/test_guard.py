@@ -7,7 +7,7 @@ import pytest
 
 from spark_jobs.method.families import QUOTA_RULES
 from spark_jobs.method.guard import MIN_EVIDENCE, OWN, Evidence, choose_rule, judge_rules, scale_to_reserve, sum_evidence
-from spark_jobs.state.loss_surface import Surfaces, surfaces
+from spark_jobs.state.loss_surface import Surfaces, compute_surfaces
 from support.quota_weeks.memories import memory_of
 
 
@@ -49,7 +49,7 @@ def test_rules_are_compared_at_equal_reserve() -> None:
 
 def test_every_rule_is_judged_on_the_day_that_followed() -> None:
     memory = memory_of(np.full((2, 9), 10.0))
-    day = Surfaces(surfaces([(np.arange(100), np.full(100, 12.0))] * 2, 100))
+    day = Surfaces(compute_surfaces([(np.arange(100), np.full(100, 12.0))] * 2, 100))
     found = judge_rules(memory, np.array([10.0, 10.0]), day, 1 / 60)
     assert set(found) == {OWN, *QUOTA_RULES}
     assert all(refused == pytest.approx(2 * (1200 - 100 - 99 * 10), rel=0.1) for refused in found.values())

@@ -9,7 +9,7 @@ from spark_jobs.method.families import QUOTA_RULES
 from spark_jobs.method.history import SERIES_DAYS, History
 from spark_jobs.method.outcomes import OUTCOMES, make_contenders, make_outcomes
 from spark_jobs.method.remember import list_days
-from spark_jobs.state.loss_surface import Surfaces, surfaces
+from spark_jobs.state.loss_surface import Surfaces, compute_surfaces
 from support.quota_weeks.memories import memory_of
 
 import pyarrow as pa  # isort: skip
@@ -33,7 +33,7 @@ def test_contenders_are_the_method_s_rates_its_half_and_double_and_the_rules_non
 def test_an_outcome_is_told_of_each_topic_that_had_a_rate() -> None:
     """A hundred seconds of 12 each: a bucket of 10/s refuses what is above it, but for the 100 that it has in the beginning."""
     memory = memory_of(np.full((3, 2), 10.0))
-    day = Surfaces(surfaces([(np.arange(100), np.full(100, 12.0))] * 3, 100))
+    day = Surfaces(compute_surfaces([(np.arange(100), np.full(100, 12.0))] * 3, 100))
     rates, bursts = np.array([10.0, NO, 10.0]), np.array([100.0, NO, 100.0])
     table = make_outcomes("2026-03-02", "bytes", memory, {"published": (rates, bursts), "half": (rates / 2, bursts)}, day, 50)
     assert table.schema == OUTCOMES

@@ -10,7 +10,7 @@ from spark_jobs.method.memory import Memory
 from spark_jobs.method.overload import MOST_LOST, SHARE, find_sufficient_rates
 from spark_jobs.method.peakiness import JOBS, estimate_job_share, estimate_shape
 from spark_jobs.method.remember import find_keys, remember
-from spark_jobs.state.topic_day import rows
+from spark_jobs.state.topic_day import make_topic_rows
 from support.quota_weeks.memories import memory_of
 from support.quota_weeks.nights import topic_seconds
 
@@ -30,7 +30,7 @@ def jobs(rates: list[float], length: int, trickle: float = 0.0) -> np.ndarray:
 
 def remembered(days: list[dict[str, np.ndarray]]) -> Memory:
     tables = [
-        rows([topic_seconds(name, Day(date), counts) for name, counts in topics.items()], Day(date), SECONDS)
+        make_topic_rows([topic_seconds(name, Day(date), counts) for name, counts in topics.items()], Day(date), SECONDS)
         for date, topics in zip(DATES, days, strict=False)
     ]
     table = pa.concat_tables(tables)

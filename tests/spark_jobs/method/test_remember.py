@@ -18,7 +18,7 @@ from spark_jobs.method.remember import COLUMNS, compute_evenness, find_keys, lis
 from spark_jobs.schemas import TOPICS
 from spark_jobs.state.remembered import Remembered
 from spark_jobs.state.tables import read_arrow
-from spark_jobs.state.topic_day import rows
+from spark_jobs.state.topic_day import make_topic_rows
 from spark_jobs.storage.location import Location
 from support.quota_weeks.nights import Nights, topic_seconds
 from support.quota_weeks.weeks import Week
@@ -33,7 +33,7 @@ def table(present: dict[str, list[str]]) -> pa.Table:
     parts = []
     for date, topics in present.items():
         day = Day(date)
-        parts.append(rows([topic_seconds(name, day, np.full(100, 10)) for name in topics], day, 1000))
+        parts.append(make_topic_rows([topic_seconds(name, day, np.full(100, 10)) for name in topics], day, 1000))
     return pa.concat_tables(parts).select(COLUMNS)  # more is not read
 
 
@@ -128,7 +128,7 @@ def test_evenness_is_the_mean_hour_beside_the_fullest() -> None:
 
 def test_a_day_that_was_limited_for_long_is_censored() -> None:
     day = Day(DATES[0])
-    found = rows([topic_seconds("a", day, np.full(100, 10), np.full(100, 3))], day, 1000)
+    found = make_topic_rows([topic_seconds("a", day, np.full(100, 10), np.full(100, 3))], day, 1000)
     assert remember(found, {DATES[0]: 1000}, "messages", find_keys(found)).censored[0, 0]
     assert not remember(found, {DATES[0]: 86_400}, "messages", find_keys(found)).censored[0, 0]
 

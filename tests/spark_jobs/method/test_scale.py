@@ -21,7 +21,7 @@ from spark_jobs.method.scale import (
     judge,
     predict_change,
 )
-from spark_jobs.state.loss_surface import Surfaces, surfaces
+from spark_jobs.state.loss_surface import Surfaces, compute_surfaces
 
 
 def day(enough: float, offered: float = 1e6, topics: float = 1e6) -> Judged:
@@ -116,7 +116,7 @@ def test_a_day_says_how_many_topics_it_is_worth() -> None:
 
 def test_a_day_is_judged_as_its_surfaces_say() -> None:
     ticks, amounts = np.arange(1000), np.full(1000, 10.0)
-    found = Surfaces(surfaces([(ticks, amounts)], 1000))
+    found = Surfaces(compute_surfaces([(ticks, amounts)], 1000))
     judged = judge(np.array([10.0]), np.array([1.0]), found, 1 / 60)
     assert judged.offered == 10_000
     assert judged.refused[0] == pytest.approx(3000 - 70, rel=0.02)

@@ -13,7 +13,15 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_jobs.days import Day
 from spark_jobs.schemas import TOPICS as SPARK_TOPICS
-from spark_jobs.state.topic_day import TOPICS, TopicSeconds, arrivals, demand, percentiles_of_load, rows, surface_of
+from spark_jobs.state.topic_day import (
+    TOPICS,
+    TopicSeconds,
+    compute_load_percentiles,
+    make_topic_rows,
+    measure_demand,
+    read_surface,
+    restore_arrivals,
+)
 
 DAY = Day("2026-11-20")
 OBSERVED = 86_400
@@ -32,7 +40,7 @@ def seconds(passed: list[int], refused: object = 0, delayed: object = 0, dropped
 
 
 def figures(day: TopicSeconds, observed: int = OBSERVED) -> dict[str, dict[str, Any]]:
-    return {str(row["dimension"]): row for row in rows([day], DAY, observed).to_pylist()}
+    return {str(row["dimension"]): row for row in make_topic_rows([day], DAY, observed).to_pylist()}
 
 
 def test_the_figures_of_an_ordinary_day() -> None:
@@ -44,7 +52,7 @@ def test_the_figures_of_an_ordinary_day() -> None:
     assert row["hours"] == [36_000, 72_000] + [0] * 22
     assert row["gateways"] == [{"gateway": "a", "total": 108_000}]
     assert 19 < row["need"] <= 20
-    assert surface_of(row).lost(5, 50) == pytest.approx(5 * 3600 + 15 * 3600 - 50, rel=0.01)
+    assert read_surface(row).interpolate_loss(5, 50) == pytest.approx(5 * 3600 + 15 * 3600 - 50, rel=0.01)
     octets = found["bytes"]
     assert (octets["total"], octets["messages"], octets["largest"], octets["max"]) == (10_800_000, 108_000, 100, 2000)
     assert row["largest"] == 1
@@ -58,7 +66,7 @@ def test_a_topic_held_by_delay_grows_by_its_demand() -> None:
     """findings.md 1, 7: 1,000/s wanted for ten minutes, 100/s let through: the backlog drains for a long time afterwards."""
     passed = [100] * 6000
     delayed = [900] + [1000] * 599 + [0] * 5400
-    of_messages, of_bytes = demand(seconds(passed, delayed=delayed), 6000, 10_000)
+    of_messages, of_bytes = measure_demand(seconds(passed, delayed=delayed), 6000, 10_000)
     assert list(of_messages.amount[:600]) == [900] + [1000] * 599  # the first second's 100 count with the last that leave
     assert (of_messages.amount[600:].sum(), of_bytes.amount.sum()) == (100, 60_000_000)
     row = figures(seconds(passed, delayed=delayed), 6000)["messages"]
@@ -78,7 +86,7 @@ def test_delayed_messages_count_once_and_within_a_second_of_the_rate_when_they_c
         delayed.append(offer - fresh)
         backlog += offer - out
     assert backlog == 0
-    found, true = np.cumsum(arrivals(np.array(passed), np.array(delayed))), np.cumsum([*offered, *[0] * 3000])
+    found, true = np.cumsum(restore_arrivals(np.array(passed), np.array(delayed))), np.cumsum([*offered, *[0] * 3000])
     assert found[-1] == true[-1]
     assert (true - found).min() >= 0
     assert (true - found).max() <= rate  # what is delayed in a second may have left in it: at most a second of the rate counts late
@@ -120,13 +128,13 @@ def test_hours_are_local_and_a_topic_without_demand_has_no_row() -> None:
     day = Day("2026-11-20", "America/New_York")
     late = seconds([5] * 10)._replace(second=day.start + 7 * 3600 + np.arange(10, dtype=np.int64))
     silent = seconds([0] * 10)
-    table = rows([late, silent, late._replace(topic="zero")], day, OBSERVED)
+    table = make_topic_rows([late, silent, late._replace(topic="zero")], day, OBSERVED)
     assert table.schema == TOPICS
     assert [(row["topic"], row["dimension"], row["hours"][7]) for row in table.to_pylist()] == [
         ("orders", "messages", 50), ("orders", "bytes", 5000), ("zero", "messages", 50), ("zero", "bytes", 5000)
     ]  # fmt: skip
-    assert rows([], day, OBSERVED).num_rows == 0
-    assert isinstance(rows([], day, OBSERVED), pa.Table)
+    assert make_topic_rows([], day, OBSERVED).num_rows == 0
+    assert isinstance(make_topic_rows([], day, OBSERVED), pa.Table)
 
 
 def test_gateways_share_the_counted_demand_by_what_passed() -> None:
@@ -138,4 +146,4 @@ def test_gateways_share_the_counted_demand_by_what_passed() -> None:
 
 def test_percentiles_are_of_the_load() -> None:
     amount = np.array([1] * 50 + [50])
-    assert percentiles_of_load(amount, (0.5, 0.51, 0.99)) == [1, 50, 50]
+    assert compute_load_percentiles(amount, (0.5, 0.51, 0.99)) == [1, 50, 50]

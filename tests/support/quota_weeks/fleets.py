@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_jobs.state.topic_day import rows
+from spark_jobs.state.topic_day import make_topic_rows
 from support.quota_weeks.score import SETTLED, Series, calibrated, nights, series_of_rows, walk
 from support.quota_weeks.weeks import Topic, steady, weeks
 
@@ -59,7 +59,7 @@ def tables_of(topics: list[Topic], seed: int, days: int, per_hour: int) -> tuple
     """The rows of each day, and its observed seconds."""
     tables, observed = [], {}
     for week in weeks(topics, seed, days, per_hour):
-        tables.append(rows(week.topics, week.day, week.observed_seconds))
+        tables.append(make_topic_rows(week.topics, week.day, week.observed_seconds))
         observed[week.day.date] = week.observed_seconds
     return tables, observed
 

@@ -21,7 +21,7 @@ from spark_jobs.nights.rails import Rails, hold
 from spark_jobs.parameters import Parameters
 from spark_jobs.state.manifest import Manifest
 from spark_jobs.state.remembered import Remembered
-from spark_jobs.state.topic_day import TOPICS, TopicSeconds, rows
+from spark_jobs.state.topic_day import TOPICS, TopicSeconds, make_topic_rows
 from support.quota_weeks.weeks import Week
 
 KEPT = [name for name in TOPICS.names if name not in {"losses", "first_step"}]
@@ -58,7 +58,7 @@ class Nights:
         asked = week.topics, week.day, week.observed_seconds, self.parameters.storm_share_ppm
         key = hashlib.sha256(pickle.dumps(asked)).digest()
         if key not in self.known:
-            self.known[key] = rows(*asked)
+            self.known[key] = make_topic_rows(*asked)
         return facts, self.known[key]
 
     def result(self, facts: Manifest, table: pa.Table) -> NightResult:

@@ -1,6 +1,6 @@
 """The score of quotas: what they refuse at equal slack, over the best of ten simple rules in hindsight.
 
-Each series of weeks is walked night by night through the job's own code: `topic_day.rows`, `remember`, `decide` with its rails. All quotas
+Each series of weeks is walked night by night through the job's own code: `make_topic_rows`, `remember`, `decide` with its rails. All quotas
 of a night know earlier days only, and the loss surfaces of the next day judge them. The method is run with a constant k, for several ones,
 which gives what it refuses at any reserve; each simple rule likewise with its factor. At the four reserves where the best rule
 refuses 3, 1, 0.3 and 0.1 % the method's refusals are divided by the rule's; the score is the geometric mean. Below 1 the method is better.
@@ -28,7 +28,7 @@ from spark_jobs.method.remember import find_keys, remember
 from spark_jobs.nights.rails import Rails, hold
 from spark_jobs.parameters import Parameters
 from spark_jobs.state.loss_surface import BURSTS_S, Surface, Surfaces
-from spark_jobs.state.topic_day import TOPICS, rows, surface_of
+from spark_jobs.state.topic_day import TOPICS, make_topic_rows, read_surface
 from support.quota_weeks.raised import MOST, Day, Quotas, nights_raised
 from support.quota_weeks.rules import RULES
 from support.quota_weeks.weeks import Week
@@ -65,9 +65,9 @@ def series_of(weeks: Iterable[Week], dimension: str = "messages", parameters: Pa
             each.topic: (each.tick.astype(np.uint32), (each.passed if dimension == "messages" else each.passed_bytes).astype(np.uint32))
             for each in week.wanted or week.topics
         })  # fmt: skip
-        tables.append(rows(week.topics, week.day, week.observed_seconds))
+        tables.append(make_topic_rows(week.topics, week.day, week.observed_seconds))
         known = all(mine is theirs for mine, theirs in zip(week.topics, week.wanted, strict=True)) if week.wanted else True
-        wanted.append(tables[-1] if known else rows(week.wanted, week.day, week.observed_seconds))
+        wanted.append(tables[-1] if known else make_topic_rows(week.wanted, week.day, week.observed_seconds))
         observed[week.day.date] = week.observed_seconds
     same = all(mine is theirs for mine, theirs in zip(tables, wanted, strict=True))
     series = series_of_rows(tables, observed, dimension, parameters, None if same else wanted)
@@ -92,7 +92,7 @@ def series_of_rows(
 
 
 def surfaces_of_keys(table: pa.Table, dimension: str, keys: Sequence[tuple[str, str]]) -> Surfaces:
-    of_topic = {(row["protocol"], row["topic"]): surface_of(row) for row in table.to_pylist() if row["dimension"] == dimension}
+    of_topic = {(row["protocol"], row["topic"]): read_surface(row) for row in table.to_pylist() if row["dimension"] == dimension}
     return Surfaces([of_topic.get(key, NOTHING) for key in keys])
 
 
@@ -185,7 +185,7 @@ def walk(series: Series, known: Sequence[tuple[Memory, Shape]], ks: Sequence[flo
     found = np.zeros((len(known), 3))
     for at, (rates, bursts, _) in enumerate(published(series, known, ks, families, factor)):
         surfaces = series.surfaces[at + 1]
-        found[at, 0] = np.nansum(surfaces.lost(rates, bursts))
+        found[at, 0] = np.nansum(surfaces.interpolate_loss(rates, bursts))
         found[at, 1] = np.nansum(rates) * series.observed[at + 1]
         found[at, 2] = surfaces.total[~np.isnan(rates)].sum()
     return found
@@ -244,7 +244,7 @@ def rule_nights(series: Series, known: Sequence[tuple[Memory, Shape]], rule: Cal
         bursts = np.fmax(np.ceil(scaled * burst_s), 3.0)
         if series.dimension == "bytes":
             bursts = np.fmax(bursts, np.nanmax(memory.largest, axis=1, initial=1.0))
-        lost = times(surfaces, len(RULE_FACTORS)).lost(scaled.reshape(-1), bursts.reshape(-1)).reshape(scaled.shape)
+        lost = times(surfaces, len(RULE_FACTORS)).interpolate_loss(scaled.reshape(-1), bursts.reshape(-1)).reshape(scaled.shape)
         found[:, at, 0] = np.nansum(lost, axis=1)
         found[:, at, 1] = np.nansum(scaled, axis=1) * series.observed[at + 1]
     return found
