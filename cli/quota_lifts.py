@@ -20,7 +20,7 @@ from limiter.rules.rule import Rule
 from limiter.rules.rule_set import Effective, RuleSet
 from limiter.topics import parse_topic
 from limiter.units import parse_byte_rate, parse_rate
-from spark_jobs.nights.plan import shown_rate
+from spark_jobs.nights.plan import show_rate
 from spark_jobs.nights.rails import DIMENSIONS
 
 MAX_SHOWN: Final = 3  # quotas; named by the plan of those above their rules
@@ -45,7 +45,7 @@ class LiftedQuota:
         return {name: getattr(self, name) for name in ("protocol", "topic", "dimension", "rule", "by_rule", "by_quota")}
 
     def text(self) -> str:
-        rule, quota = (shown_rate(self.dimension, rate) for rate in (self.by_rule, self.by_quota))
+        rule, quota = (show_rate(self.dimension, rate) for rate in (self.by_rule, self.by_quota))
         return f"{self.protocol} {self.topic}: {rule} by rule {self.rule}, {quota} by its quota"
 
 

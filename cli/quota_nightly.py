@@ -19,7 +19,7 @@ from cli.quota_options import parameter_options, rail_options
 from cli.verb import DEFAULT_ADMIN, Verb, output_option, timeout_option
 from common.failures import FAILED, INTERRUPTED, USAGE, Failure
 from spark_jobs.nights.gateways import ReadGateway, read_gateway
-from spark_jobs.nights.night import GO_ON, Nightly, Options, Result, as_night_code, reaching
+from spark_jobs.nights.night import GO_ON, Nightly, Options, Result, as_night_code, open_storages
 from spark_jobs.nights.rails import Rails
 
 if TYPE_CHECKING:
@@ -160,14 +160,14 @@ def checked(given: Mapping[str, Any], exclude: Sequence[str], pins: str | None, 
     from spark_jobs.log.exclusions import Exclusion
     from spark_jobs.method.pins import read_pins
     from spark_jobs.parameters import Parameters
-    from spark_jobs.sizing import conf_options, memory_option
+    from spark_jobs.sizing import parse_conf_options, parse_memory_option
     from spark_jobs.storage.location import Location
 
     for text in exclude:
         Exclusion.of(text)
     if memory is not None:
-        memory_option(memory)
-    conf_options(conf)
+        parse_memory_option(memory)
+    parse_conf_options(conf)
     place = None if pins is None else Location.of("pins", pins)
     if place is not None and place.is_local:
         try:
@@ -180,7 +180,7 @@ def checked(given: Mapping[str, Any], exclude: Sequence[str], pins: str | None, 
 
 
 def night(options: Options, gateways: list[ReadGateway], compute: Any) -> Result:
-    with reaching(options) as storages:
+    with open_storages(options) as storages:
         return Nightly(options, gateways, compute, storages, print_status).run()
 
 

@@ -18,7 +18,7 @@ from cli.verb import Remote, Verb, reaching, remote
 from common.failures import FAILED, INVALID, NOT_FOUND, USAGE
 from common.figures import pluralise
 from limiter.quota_snapshot import Snapshot, SnapshotError, load, read_snapshot
-from spark_jobs.nights.plan import shown_burst, shown_rate
+from spark_jobs.nights.plan import show_burst, show_rate
 
 MAX_SUGGESTED: Final = 5  # topics named where the one asked for has no quota (a guess)
 FORMS: Final = {".html": "report.html", ".htm": "report.html", ".md": "report.md", ".json": "report.json"}  # suffix -> which report
@@ -26,10 +26,10 @@ FORMS: Final = {".html": "report.html", ".htm": "report.html", ".md": "report.md
 QUOTAS: Final[list[Column]] = [
     column("protocol", "protocol"),
     column("topic", "topic"),
-    ("messages", lambda item: shown_rate("messages", (item.get("messages") or {}).get("rate"))),
+    ("messages", lambda item: show_rate("messages", (item.get("messages") or {}).get("rate"))),
     column("burst", "messages.burst"),
-    ("bytes", lambda item: shown_rate("bytes", (item.get("bytes") or {}).get("rate"))),
-    ("byte burst", lambda item: shown_burst("bytes", (item.get("bytes") or {}).get("burst"))),
+    ("bytes", lambda item: show_rate("bytes", (item.get("bytes") or {}).get("rate"))),
+    ("byte burst", lambda item: show_burst("bytes", (item.get("bytes") or {}).get("burst"))),
     column("days", "evidence.days"),
     column("p99", "evidence.p99"),
     column("max", "evidence.max"),

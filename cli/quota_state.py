@@ -15,7 +15,7 @@ from cli.exits import CommandError
 from common.failures import FAILED, USAGE
 from limiter.quota_snapshot import Snapshot
 from spark_jobs.nights.files import QUOTAS, Nights
-from spark_jobs.nights.gateways import LONG, short_form
+from spark_jobs.nights.gateways import LONG, drop_long_evidence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,11 +28,11 @@ def with_nights(live: Snapshot, state: str, conf: Sequence[str] = ()) -> tuple[S
     if live.date is None:
         return live, "the quotas in force name no night, so their 28 days cannot be looked up"
     with _nights(state, conf) as nights:
-        kept, place = nights.snapshot(live.date, QUOTAS), nights.file(live.date, QUOTAS).shown
+        kept, place = nights.read_snapshot(live.date, QUOTAS), nights.file(live.date, QUOTAS).shown
         if kept is None:
             return live, f"{place} is not there, so the 28 days of the quotas in force are not known"
-        given = nights.applied(live.date).get("gateways")
-        if live.sha256() not in {kept.sha256(), short_form(kept).sha256(), *_sha256s(given)}:
+        given = nights.read_applied(live.date).get("gateways")
+        if live.sha256() not in {kept.sha256(), drop_long_evidence(kept).sha256(), *_sha256s(given)}:
             return live, f"{place} has other quotas than those in force (sha256 {live.sha256()}), so their 28 days are not known"
         return joined(live, kept), ""
 
@@ -70,13 +70,13 @@ def _nights(state: str, conf: Sequence[str]) -> Iterator[Nights]:
     """The nights under STATE; where it is not of this machine, Spark runs meanwhile."""
     try:
         from spark_jobs.errors import EnvironmentFaultError
-        from spark_jobs.sizing import UNKNOWN_BYTES, conf_options
+        from spark_jobs.sizing import UNKNOWN_BYTES, parse_conf_options
         from spark_jobs.storage.choice import storage_for
         from spark_jobs.storage.location import Location
     except ImportError as error:
         raise CommandError(FAILED, INSTALL.format(error)) from None
     try:
-        place, settings = Location.of("state", state), conf_options(conf)
+        place, settings = Location.of("state", state), parse_conf_options(conf)
     except ValueError as error:
         raise CommandError(USAGE, str(error)) from None
     try:

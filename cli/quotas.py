@@ -25,8 +25,8 @@ from cli.verb import ChangeOptions, Remote, Verb, VerbGroup, changing, remote, r
 from common.failures import CONFLICT, FAILED, OK, POLICY, Failure
 from common.figures import pluralise
 from limiter.quota_snapshot import Snapshot
-from spark_jobs.nights.gateways import PUBLISH_TIMEOUT_S, body_of, short_form
-from spark_jobs.nights.plan import QuotaPlan, held_text, plan, shown_burst, shown_rate
+from spark_jobs.nights.gateways import PUBLISH_TIMEOUT_S, drop_long_evidence, encode_snapshot
+from spark_jobs.nights.plan import QuotaPlan, describe_held, plan, show_burst, show_rate
 from spark_jobs.nights.rails import Rails
 
 
@@ -38,7 +38,7 @@ def _arrow(name: str) -> Callable[[dict[str, Any]], object]:
         if both is None:
             return None
         shown = (
-            "none" if pair is None else f"{shown_rate(name, pair['rate'])} ({shown_burst(name, pair['burst'])})"
+            "none" if pair is None else f"{show_rate(name, pair['rate'])} ({show_burst(name, pair['burst'])})"
             for pair in (both["before"], both["after"])
         )
         return " -> ".join(shown)
@@ -111,7 +111,7 @@ def _show_plan(remote: Remote, found: QuotaPlan, seen: Reply, new: Snapshot, abo
         in_force = pluralise(found.live, "quota")
         print_status(f"{pluralise(len(changes), 'change')}; {in_force} in force, {found.new} in the snapshot of {new.computed_at}")
         for each in found.held:
-            print_status(f"held: {held_text(each)}")
+            print_status(f"held: {describe_held(each)}")
         for sentence in found.lowered:
             print_status(sentence)
         for sentence in found.tripped:
@@ -219,7 +219,7 @@ def apply(ctx: click.Context, remote: Remote, change: ChangeOptions, rails: Rail
     else:
         report_lifted(above, found.new)
     change.confirm(f"Publish {pluralise(found.new, 'quota')} at {remote.url}, {len(found.differences)} of them changed?")
-    data = body_of(short_form(found.publish), remote.client.url)
+    data = encode_snapshot(drop_long_evidence(found.publish), remote.client.url)
     reply = client.ask("PUT", "/v1/quotas", query=change.query(), data=data, if_match=wanted, timeout_s=PUBLISH_TIMEOUT_S)
     if remote.form != "table":
         remote.emit(reply.body)

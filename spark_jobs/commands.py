@@ -21,9 +21,16 @@ from spark_jobs.method.pins import Pin, read_pins
 from spark_jobs.parameters import Parameters
 from spark_jobs.report.words import pluralise
 from spark_jobs.session import local_cores, spark_session
-from spark_jobs.sizing import UNKNOWN_BYTES, conf_options, lines_bytes, machine_memory, memory_option, plain_bytes
+from spark_jobs.sizing import (
+    UNKNOWN_BYTES,
+    compute_plain_bytes,
+    estimate_lines_bytes,
+    parse_conf_options,
+    parse_memory_option,
+    read_machine_memory,
+)
 from spark_jobs.storage.choice import storage_for
-from spark_jobs.storage.failures import of_spark
+from spark_jobs.storage.failures import explain_spark_error
 from spark_jobs.storage.location import Location
 from spark_jobs.storage.storage import Storage
 
@@ -68,8 +75,8 @@ def compute(
         date = Day(date).date if date is not None else yesterday(str(parameters.get("time_zone") or "UTC")).date
         places = NightPlaces.of(log, state, output, previous, pins)
         incidents = [Exclusion.of(text) for text in exclude]
-        heap = memory_option(driver_memory) if driver_memory is not None else None
-        settings = conf_options(conf)
+        heap = parse_memory_option(driver_memory) if driver_memory is not None else None
+        settings = parse_conf_options(conf)
     except ValueError as error:
         print(f"sluice: {error}", file=sys.stderr)
         return USAGE
@@ -140,11 +147,11 @@ def _compute(places: NightPlaces, asked: Computation, master: str | None) -> str
     log_bytes = UNKNOWN_BYTES
     if places.log.is_local:
         files = list_day_files(places.log, Day(date, asked.parameters.time_zone))
-        log_bytes = lines_bytes(files)
+        log_bytes = estimate_lines_bytes(files)
         known = f"{pluralise(len(files), 'file')}, {sum(size for _, size in files) / 1e6:.1f} MB of log"
     else:
         known = f"the log is at {places.log}"
-    if log_bytes <= plain_bytes(machine_memory()) and asked.is_plain and places.are_local and does_without_spark(master):
+    if log_bytes <= compute_plain_bytes(read_machine_memory()) and asked.is_plain and places.are_local and does_without_spark(master):
         try:
             print(f"{date}: {known}", file=sys.stderr)
             return _run_night(None, places, asked, before, pins)
@@ -157,7 +164,7 @@ def _compute(places: NightPlaces, asked: Computation, master: str | None) -> str
         except Exception as error:
             if type(error).__module__.partition(".")[0] not in {"pyspark", "py4j"}:
                 raise
-            raise of_spark(error, (places.log, places.state, places.output)) from error
+            raise explain_spark_error(error, (places.log, places.state, places.output)) from error
 
 
 def does_without_spark(master: str | None) -> bool:

@@ -74,7 +74,7 @@ def compute_quotas(spark: SparkSession | None, job: NightInputs) -> tuple[Snapsh
     task = DayTask(
         job.log, job.log_storage, day, state, job.code, parameters.fingerprint(), tolerance, job.exclusions, parameters.storm_share_ppm
     )  # fmt: skip
-    before = state.manifest_or_none(day.date)
+    before = state.read_manifest_or_none(day.date)
     manifest = learn_day(spark, task)
     result = compute_from_states(spark, job, manifest, before)
     write_arrow(spark, result.outcomes, "outcomes", OUTCOMES_SCHEMA, state.data(manifest))
@@ -91,7 +91,7 @@ def compute_from_states(spark: SparkSession | None, job: NightInputs, manifest: 
     earlier manifest, where it is computed again."""
     parameters, state = job.parameters, job.state
     day = Day(job.date, parameters.time_zone)
-    earlier = [each for each in state.before(day.date, parameters.remember_days - 1) if each.zone == day.zone]
+    earlier = [each for each in state.read_manifests_before(day.date, parameters.remember_days - 1) if each.zone == day.zone]
     days = [*earlier, manifest]
     today = _open_table(spark, state, "topics", [manifest], 0, () if state.root.is_local else TODAY)  # a query elsewhere takes seconds
     rows = _count_rows(today)

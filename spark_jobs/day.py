@@ -31,7 +31,7 @@ from spark_jobs.log.sequence import BITS, MOST_PIECES, count, drop_duplicates
 from spark_jobs.log.usage import FEW_BYTES, learn_topics
 from spark_jobs.schemas import TOPICS
 from spark_jobs.session import local_cores
-from spark_jobs.sizing import lines_bytes
+from spark_jobs.sizing import estimate_lines_bytes
 from spark_jobs.state.manifest import Manifest
 from spark_jobs.state.state import write_table
 
@@ -104,7 +104,7 @@ def _learn_by_spark(spark: SparkSession, task: DayTask, files: Sequence[StoredLo
     rows = read_rows(spark, files, day).persist(StorageLevel.DISK_ONLY)
 
     def write(observed: NDArray[np.bool_], staged: Location) -> None:
-        few = lines_bytes((file.name, file.size) for file in files) <= FEW_BYTES
+        few = estimate_lines_bytes((file.name, file.size) for file in files) <= FEW_BYTES
         good = drop_duplicates(rows.where("fault is null"), counts.repeated)
         learn = partial(learn_topics, good, day, observed, task.exclusions, task.storm_share_ppm, few=few)
         if staged.is_local and local_cores(spark.sparkContext.master or "") is not None:  # the workers see this machine's files
@@ -121,7 +121,7 @@ def _learn_by_spark(spark: SparkSession, task: DayTask, files: Sequence[StoredLo
 
 def estimate_pieces(files: Sequence[StoredLogFile]) -> int:
     """About how many pieces the day is counted in (`log.sequence`): one a file, and one for so many numbers of lines."""
-    return len(files) + lines_bytes((file.name, file.size) for file in files) // (LINE_BYTES * BITS)
+    return len(files) + estimate_lines_bytes((file.name, file.size) for file in files) // (LINE_BYTES * BITS)
 
 
 def _check_and_write(
@@ -136,7 +136,7 @@ def _check_and_write(
     manifest = _make_manifest(task, files, counts)
     aside = state.keep_corrupt(corrupt, day.date)
     _refuse_damage(task, manifest, aside)
-    before = state.before(day.date, completeness.LOOK_BACK_DAYS)
+    before = state.read_manifests_before(day.date, completeness.LOOK_BACK_DAYS)
     expected = completeness.find_missing(manifest.gateways, day, before[-1] if before else None)
     missing = set(expected)
     if task.tolerance.allow_partial:
@@ -205,7 +205,7 @@ def _refuse_damage(task: DayTask, manifest: Manifest, aside: Location) -> None:
         raise InsufficientInputError(
             f"no good line of {date} under {task.log.shown} ({rows} lines, {corrupt} corrupt, {stray} of another day)"
         )
-    week_ago = task.state.manifest(task.day.before(7).date)
+    week_ago = task.state.read_manifest(task.day.before(7).date)
     if week_ago is not None and rows * 100 < week_ago.rows * limits.row_share_percent:
         raise InsufficientInputError(
             f"{rows} lines on {date}, {week_ago.rows} a week before: less than {limits.row_share_percent} %. "

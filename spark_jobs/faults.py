@@ -1,6 +1,6 @@
-"""What ended Spark, as one line that says what to give it: memory, disk, executors.
+"""The reason why Spark ended, as one line with the way out: more memory, disk, executors.
 
-A JVM's error is pages of stack traces in which the one word that matters stands somewhere. A JVM that is out of memory says nothing
+A JVM's error is pages of stack traces, with the one word that matters somewhere in them. A JVM that is out of memory says nothing
 at all: ours is told to exit with code 3 then (ExitOnOutOfMemoryError), because one that goes on in that state hangs as often as it fails.
 """
 
@@ -32,17 +32,17 @@ class SparkFaultError(OSError):
 
 
 class Ended(NamedTuple):
-    """What is known of the session that failed."""
+    """The facts of the session that failed."""
 
     master: str
     local: bool
     heap: str  # as spark.driver.memory
-    work_folder: str  # of Spark's temporary files; "": the workers' own
+    work_folder: str  # folder of Spark's temporary files; "": the workers' own
     java: int | None = None  # exit code of our own Java, negative: a signal; None: it runs, or is not ours
 
 
-def chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and what it came from, outermost first."""
+def list_causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and its causes, outermost first."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -50,18 +50,18 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def of_spark(error: BaseException) -> bool:
+def is_of_spark(error: BaseException) -> bool:
     """Whether Spark, or the way to it, has to do with `error`."""
-    return any(type(each).__module__.partition(".")[0] in {"pyspark", "py4j"} for each in chain(error))
+    return any(type(each).__module__.partition(".")[0] in {"pyspark", "py4j"} for each in list_causes(error))
 
 
-def explained(error: BaseException, ended: Ended) -> str | None:
+def explain_fault(error: BaseException, ended: Ended) -> str | None:
     """One line with the way out; None where the fault is none of these."""
-    text = "\n".join(str(each) for each in chain(error))
+    text = "\n".join(str(each) for each in list_causes(error))
     if ended.java == JAVA_OUT_OF_MEMORY or (ended.local and _MEMORY.search(text)):
         return (
             f"out of memory: Java's heap of {ended.heap} was too small; give it more: "
-            f"--driver-memory {_doubled(ended.heap)} (--conf spark.sql.shuffle.partitions=N with a larger N helps, too)"
+            f"--driver-memory {_double_heap(ended.heap)} (--conf spark.sql.shuffle.partitions=N with a larger N helps, too)"
         )
     if ended.java is not None and ended.java == -signal.SIGKILL:
         return (
@@ -95,7 +95,7 @@ def explained(error: BaseException, ended: Ended) -> str | None:
     return None
 
 
-def _doubled(heap: str) -> str:
+def _double_heap(heap: str) -> str:
     """`1024m` → `2048m`."""
     found = re.fullmatch(r"(\d+)([a-z])", heap)
     return f"{int(found[1]) * 2}{found[2]}" if found else "4g"

@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from spark_jobs.errors import EnvironmentFaultError
-from spark_jobs.faults import Ended, SparkFaultError, chain, explained, of_spark
-from spark_jobs.sizing import GB, machine_memory, sizing
+from spark_jobs.faults import Ended, SparkFaultError, explain_fault, is_of_spark, list_causes
+from spark_jobs.sizing import GB, read_machine_memory, size_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -219,12 +219,12 @@ def _explaining(settings: Mapping[str, str], java: OwnJava | None) -> Iterator[N
         if java is not None and java.interrupted:  # we ended it ourselves
             raise
         code = java.ended(GRACE_S) if java is not None and lost_touch(error) else None
-        if code is None and not of_spark(error):
+        if code is None and not is_of_spark(error):
             raise
         master = settings.get("spark.master", "the cluster")
         local = local_cores(master) is not None
         folder = os.environ.get("SPARK_LOCAL_DIRS") or settings.get("spark.local.dir", "")
-        line = explained(error, Ended(master, local, settings.get("spark.driver.memory", "1g"), folder if local else "", code))
+        line = explain_fault(error, Ended(master, local, settings.get("spark.driver.memory", "1g"), folder if local else "", code))
         if line is None:
             raise
         raise SparkFaultError(f"Spark: {line}") from error
@@ -232,7 +232,7 @@ def _explaining(settings: Mapping[str, str], java: OwnJava | None) -> Iterator[N
 
 def lost_touch(error: BaseException) -> bool:
     """Whether the way to Java broke, or Spark is gone from under it."""
-    names = {type(each).__name__ for each in chain(error)}
+    names = {type(each).__name__ for each in list_causes(error)}
     return bool(names & {"Py4JNetworkError", "ConnectionRefusedError", "ConnectionResetError", "BrokenPipeError", "Py4JError"})
 
 
@@ -384,7 +384,7 @@ def _settings(master: str | None, scratch: Path, log_bytes: int, conf: Mapping[s
     quiet = scratch / "log4j2.properties"
     quiet.write_text(LOG4J)
     cores = local_cores(master) if master is not None else None
-    size = sizing(log_bytes, machine_memory(), cores or 1)
+    size = size_session(log_bytes, read_machine_memory(), cores or 1)
     java_options = ""
     if cores is not None:  # however it ends, it leaves no file in /tmp
         chosen = QUICK_START if size.quick else SMALL_HEAP if size.heap <= SMALL_HEAP_BYTES else LONG_RUN

@@ -91,10 +91,10 @@ def job_of(state: DayStates, date: str) -> NightInputs:
 
 def with_outcomes(state: DayStates, topics: int) -> None:
     """Give each day but the last the outcomes that a night would have left there: those of the last day, by another date."""
-    dates = state.dates()
+    dates = state.list_dates()
     small = DayStates(state.root.child("small"), state.storage)
     write_state(small, TEMPLATES, 10, last=dates[-1])
-    manifest = small.manifest(dates[-1])
+    manifest = small.read_manifest(dates[-1])
     assert manifest is not None
     night = compute_from_states(None, job_of(small, dates[-1]), manifest, None)
     found = night.outcomes
@@ -103,15 +103,15 @@ def with_outcomes(state: DayStates, topics: int) -> None:
     topic = pa.array([f"orders-{copy:05}-template-{names[name]:02}" for copy in range(copies) for name in found["topic"].to_pylist()])
     whole = pa.concat_tables([found] * copies).set_column(found.schema.get_field_index("topic"), "topic", topic)
     for date in dates[-29:-1]:
-        day = state.manifest(date)
+        day = state.read_manifest(date)
         assert day is not None
         write_arrow(None, whole.set_column(0, "day", pa.repeat(date, len(whole))), "outcomes", OUTCOMES_SCHEMA, state.data(day))
         state.publish(replace(day, fleet=night.fleet))
 
 
 def measured(state: DayStates) -> None:
-    date = state.dates()[-1]
-    manifest = state.manifest(date)
+    date = state.list_dates()[-1]
+    manifest = state.read_manifest(date)
     assert manifest is not None
     began = time.process_time()
     result = compute_from_states(None, job_of(state, date), manifest, None)
@@ -138,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="sluice-bench-", dir="/var/tmp") as folder:
         place = options.state or Path(folder)
         state = DayStates(Location.of("state", place), LocalStorage())
-        if not state.dates():
+        if not state.list_dates():
             write_state(state, options.topics, options.days, LAST)
             with_outcomes(state, options.topics)
             if options.state:

@@ -63,7 +63,7 @@ def judge_days(state: DayStates, snapshot: Snapshot, live: Snapshot, day: Day, s
     Raises InsufficientInputError where a day of the state cannot be read, OSError where a file cannot.
     """
     found = []
-    for manifest in state.before(day.before(-1).date, DAYS):
+    for manifest in state.read_manifests_before(day.before(-1).date, DAYS):
         if manifest.zone == day.zone:
             rows = read_arrow(spark, "topics", COLUMNS, TOPICS_SCHEMA, [state.data(manifest)])
             found.append(judge_day(manifest.date, rows, snapshot, live))

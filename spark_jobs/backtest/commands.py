@@ -10,9 +10,9 @@ from spark_jobs.backtest.run import Runner, Task
 from spark_jobs.days import Day
 from spark_jobs.errors import EnvironmentFaultError, InsufficientInputError
 from spark_jobs.session import spark_session
-from spark_jobs.sizing import UNKNOWN_BYTES, conf_options, lines_bytes, memory_option
+from spark_jobs.sizing import UNKNOWN_BYTES, estimate_lines_bytes, parse_conf_options, parse_memory_option
 from spark_jobs.storage.choice import storage_for
-from spark_jobs.storage.failures import of_spark
+from spark_jobs.storage.failures import explain_spark_error
 from spark_jobs.storage.location import Location
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def backtest(
         places = [None if text is None else Location.of(name, text) for name, text in (("log", log), ("state", state))]
         days = [Day(date, time_zone) for date in (first, last)]
         task = Task(days[0], days[1], places[0], places[1], dict(candidates or {}), rules, quick, raised)
-        heap = memory_option(driver_memory) if driver_memory is not None else None
-        settings = conf_options(conf)
+        heap = parse_memory_option(driver_memory) if driver_memory is not None else None
+        settings = parse_conf_options(conf)
     except ValueError as error:
         print(f"sluice: {error}", file=sys.stderr)
         return USAGE, None
@@ -64,7 +64,7 @@ def backtest(
             except Exception as error:
                 if type(error).__module__.partition(".")[0] not in {"pyspark", "py4j"}:
                     raise
-                raise of_spark(error, [place for place in places if place is not None]) from error
+                raise explain_spark_error(error, [place for place in places if place is not None]) from error
     except InsufficientInputError as error:
         print(f"sluice: {error}", file=sys.stderr)
         return INSUFFICIENT, None
@@ -85,5 +85,5 @@ def estimate_largest_day(task: Task) -> int:
     sizes = []
     for day in task.days():
         folders = [log.child(f"dt={date}", f"hr={hour}") for date, hour in day.partitions]
-        sizes.append(sum(lines_bytes((entry.name, entry.size) for entry in storage.list(folder)) for folder in folders))
+        sizes.append(sum(estimate_lines_bytes((entry.name, entry.size) for entry in storage.list(folder)) for folder in folders))
     return max(sizes)

@@ -141,7 +141,7 @@ class Runner:
     def _read_topics(self, state: DayStates, date: str) -> list[Row] | None:
         """The table `topics` of a day; None where it is not remembered."""
         if date not in self._tables:
-            manifest = state.manifest(date)
+            manifest = state.read_manifest(date)
             if manifest is None:
                 return None
             if manifest.zone != self.task.first.zone:
@@ -153,7 +153,7 @@ class Runner:
 
     def _judge_quickly(self, day: Day, contenders: list[Contender]) -> list[Outcome]:
         assert self.state is not None
-        manifest = self.state.manifest(day.date)
+        manifest = self.state.read_manifest(day.date)
         rows = self._read_topics(self.state, day.date)
         if rows is None or manifest is None:
             raise InsufficientInputError(f"no state of {day.date} under {self.state.root.shown}; compute the day, or leave out --quick")

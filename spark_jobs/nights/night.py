@@ -5,7 +5,7 @@
     read the gateways ─► done already? ─► missed days, oldest first ─► the day ─► is it complete? ─► plan ─► backtest ─► publish ─► report
 
 Gateways come first: one that is away ends the night before Spark starts. Nothing is published before everything else has gone well, and
-then at all gateways or at none. What is done and known is kept in `STATE/nights` (`files.py`), so a second run of a night changes
+then at all gateways or at none. The progress of a night is kept in `STATE/nights` (`files.py`), so a second run of a night changes
 nothing, one that was cut off is finished, and quotas that somebody took back are not forced on them again.
 """
 
@@ -25,10 +25,19 @@ from common.failures import CONFLICT, FAILED, INTERRUPTED, NOT_AUTHORISED, UNREA
 from common.figures import pluralise
 from limiter.quota_snapshot import JSON, Quota, Snapshot
 from spark_jobs.log.counted import unmark_counted
-from spark_jobs.nights.files import APPLIED, BEGUN, PLAN, PREVIOUS, QUOTAS, REPORT, Nights, days_of_log, missed_days
-from spark_jobs.nights.gateways import ENFORCE, SHADOW, FleetPublication, ReadGateway, pools, refuse_one_name, shared, whole_snapshot
-from spark_jobs.nights.plan import QuotaPlan, held_text, plan
-from spark_jobs.nights.rails import Rails, way_on
+from spark_jobs.nights.files import APPLIED, BEGUN, PLAN, PREVIOUS, QUOTAS, REPORT, Nights, find_missed_days, list_log_days
+from spark_jobs.nights.gateways import (
+    ENFORCE,
+    SHADOW,
+    FleetPublication,
+    ReadGateway,
+    group_by_pool,
+    merge_snapshots,
+    refuse_one_name,
+    split_by_pool,
+)
+from spark_jobs.nights.plan import QuotaPlan, describe_held, plan
+from spark_jobs.nights.rails import Rails, is_pinned, describe_way_out
 
 if TYPE_CHECKING:
     from spark_jobs.backtest.candidate import JudgedDay
@@ -37,20 +46,20 @@ if TYPE_CHECKING:
 DONE: Final = 0
 STOPPED: Final = 3  # a rail or the backtest: nothing was published
 GATEWAYS: Final = 4  # one is away, refuses the token, or has other quotas by now: nothing was published
-INSUFFICIENT: Final = 5  # input
+INSUFFICIENT: Final = 5  # too little input
 MILLION: Final = 1_000_000
-COMPUTED_WITH: Final = "computed_with"  # of begun.json, beside the gateways' addresses
+COMPUTED_WITH: Final = "computed_with"  # a member of begun.json, beside the gateways' addresses
 MIN_OFFERED: Final = 1000  # messages; of fewer a share of refusals says little; as admin.quota_watch
 MOST_LOWERED: Final = 20  # topics; the report shows the first ten
 GO_ON: Final = "run it again, and it goes on where it stopped; `sluice quotas status` says what is in force"
-WORSE_THAN_SIMPLE: Final = 2.0  # times yesterday's maximum's refusals; below that it is the days that were hard, not the method (guess)
+WORSE_THAN_SIMPLE: Final = 2.0  # times the refusals of yesterday's maximum; below that the days were hard, not the method bad (guess)
 
 Compute = Callable[..., int]
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a night is told. Shares are 0..1."""
+    """The options of a night. Shares are 0..1."""
 
     log: Location
     state: Location
@@ -60,18 +69,18 @@ class Options:
     master: str = "local[*]"
     shadow_nights: int = 0
     shadow_again: bool = False  # a trial that was finished before does not count
-    return_margin: float | None = 0.05  # over what the backtest promises; None: quotas are never returned
+    return_margin: float | None = 0.05  # margin over the backtest's promise; None: quotas are never returned
     max_would_refuse: float = 0.05
     rails: Rails = field(default_factory=Rails)
     allow_partial: bool = False
     again: bool = False
     dry_run: bool = False
     compute: dict[str, Any] = field(default_factory=dict)  # further arguments of the computation
-    command: tuple[str, ...] = ()  # the night once more, as somebody types it: the report says so
+    command: tuple[str, ...] = ()  # the night's command, as a person types it, for the report
 
-    def computed_with(self) -> str:
-        """The arguments that change what is computed, as text: a night that is run again with others is computed again. Of a file of pins
-        what it holds counts, too."""
+    def describe_computation(self) -> str:
+        """The arguments that change the result of the computation, as text: a night that is run again with others is computed again. The
+        content of a file of pins counts, too."""
         named = {name: value for name, value in self.compute.items() if value not in (None, (), "")}
         for name in ("driver_memory", "conf"):
             named.pop(name, None)
@@ -79,10 +88,10 @@ class Options:
             named["pins_sha256"] = hashlib.sha256(Path(str(named["pins"])).read_bytes()).hexdigest() if named.get("pins") else None
         return json.dumps({**named, "allow_partial": self.allow_partial}, sort_keys=True, default=str)
 
-    def said(self) -> dict[str, Any]:
-        """All that a finished night was told, by name."""
+    def describe(self) -> dict[str, Any]:
+        """All options of a finished night, by name."""
         return {
-            **json.loads(self.computed_with()), **asdict(self.rails), "shadow_nights": self.shadow_nights,
+            **json.loads(self.describe_computation()), **asdict(self.rails), "shadow_nights": self.shadow_nights,
             "shadow_again": self.shadow_again, "return_margin": self.return_margin, "max_would_refuse": self.max_would_refuse,
         }  # fmt: skip
 
@@ -98,7 +107,7 @@ class Result:
 
 
 @contextmanager
-def reaching(options: Options) -> Iterator[tuple[Any, Any]]:
+def open_storages(options: Options) -> Iterator[tuple[Any, Any]]:
     """The storages of log and state. Where one of them is not of this machine, Spark runs meanwhile, and the computation uses it."""
     from spark_jobs.storage.choice import storage_for
 
@@ -106,9 +115,9 @@ def reaching(options: Options) -> Iterator[tuple[Any, Any]]:
         yield storage_for(options.log), storage_for(options.state)
         return
     from spark_jobs.session import spark_session
-    from spark_jobs.sizing import UNKNOWN_BYTES, conf_options
+    from spark_jobs.sizing import UNKNOWN_BYTES, parse_conf_options
 
-    memory, conf = options.compute.get("driver_memory"), conf_options(options.compute.get("conf") or ())
+    memory, conf = options.compute.get("driver_memory"), parse_conf_options(options.compute.get("conf") or ())
     with spark_session(options.master, log_bytes=UNKNOWN_BYTES, driver_memory=memory, conf=conf) as spark:
         yield storage_for(options.log, spark), storage_for(options.state, spark)
 
@@ -121,35 +130,35 @@ class Nightly:
     ) -> None:
         self._options = options
         self._gateways = list(gateways)
-        self._pools = pools(self._gateways)
+        self._pools = group_by_pool(self._gateways)
         self._compute = compute
         self._tell = tell
         self._log, self._state = storages
         self._nights = Nights(self._state, options.state)
-        self._before: Snapshot  # what was live when the night was begun
+        self._before: Snapshot  # the one that was live when the night was begun
         self._judged = ""  # a sentence: what tonight's quotas would have refused
 
     def run(self) -> Result:
-        """The night. Raises Failure with the exit code."""
+        """Run the night. Raises Failure with the exit code."""
         date, nights = self._options.date, self._nights
         refuse_one_name(self._pools)
         for gateway in self._gateways:
             back = (gateway.record(ENFORCE) or {}).get("put_back")
             if back:
                 self._tell(f"{gateway.name}: the quotas in force were put back at {back}; `sluice history list` says why")
-        applied = nights.applied(date).get("gateways", {})
+        applied = nights.read_applied(date).get("gateways", {})
         if applied and not self._options.again and all(gateway.url in applied for gateway in self._gateways):
             self._refuse_other_options()
-            return Result(DONE, self._said_done(applied), nights.file(date, REPORT), nights.read(date, REPORT) or b"")
+            return Result(DONE, self._describe_done(applied), nights.file(date, REPORT), nights.read(date, REPORT) or b"")
         self._begin()
-        snapshot = nights.snapshot(date, QUOTAS)
+        snapshot = nights.read_snapshot(date, QUOTAS)
         if snapshot is None:
-            code = self._computed()
+            code = self._compute_days()
             if code == INTERRUPTED:
                 return Result(code, f"interrupted: nothing was published; {GO_ON}")
             if code:
                 return Result(code, f"nothing was published: the computation of {date} ended with {code}")
-            snapshot = nights.snapshot(date, QUOTAS)
+            snapshot = nights.read_snapshot(date, QUOTAS)
             if snapshot is None:
                 raise Failure(FAILED, f"{nights.file(date, QUOTAS).shown} was not written; nothing was published")
         missing = self._missing_gateways()
@@ -161,8 +170,9 @@ class Nightly:
         return self._publish(snapshot)
 
     def _refuse_other_options(self) -> None:
-        """Raise Failure where the night is published and was told something else: what is given is never left aside without a word."""
-        told, given = self._nights.applied(self._options.date).get("options"), json.loads(json.dumps(self._options.said(), default=str))
+        """Raise Failure where the night is published with other options: none is left aside without a word."""
+        told = self._nights.read_applied(self._options.date).get("options")
+        given = json.loads(json.dumps(self._options.describe(), default=str))
         if not isinstance(told, dict):
             return
         other = [
@@ -176,10 +186,10 @@ class Nightly:
             )
 
     def _begin(self) -> None:
-        """Go on with the night where it stopped, or begin it: with what is live now as the quotas before."""
+        """Go on with the night where it stopped, or begin it, with the quotas that are live now as those before."""
         options, nights = self._options, self._nights
-        before = nights.snapshot(options.date, PREVIOUS)
-        begun, wanted = nights.json(options.date, BEGUN), nights.json(options.date, PLAN).get("wanted", {})
+        before = nights.read_snapshot(options.date, PREVIOUS)
+        begun, wanted = nights.read_json(options.date, BEGUN), nights.read_json(options.date, PLAN).get("wanted", {})
         moved = [
             gateway.name
             for gateway in self._gateways
@@ -192,33 +202,33 @@ class Nightly:
                 )
             nights.forget(options.date)
             begun = {gateway.url: gateway.sha256s() for gateway in self._gateways}
-            nights.write_json(options.date, BEGUN, {**begun, COMPUTED_WITH: options.computed_with()})
-            nights.keep(options.date, PREVIOUS, self._live_or_tried())
-        elif options.again or begun.get(COMPUTED_WITH) != options.computed_with():
+            nights.write_json(options.date, BEGUN, {**begun, COMPUTED_WITH: options.describe_computation()})
+            nights.write_snapshot(options.date, PREVIOUS, self._merge_live())
+        elif options.again or begun.get(COMPUTED_WITH) != options.describe_computation():
             nights.forget(options.date)
-            nights.write_json(options.date, BEGUN, {**begun, COMPUTED_WITH: options.computed_with()})
-        self._before = before if before is not None and not moved else self._live_or_tried()
+            nights.write_json(options.date, BEGUN, {**begun, COMPUTED_WITH: options.describe_computation()})
+        self._before = before if before is not None and not moved else self._merge_live()
         for gateway in self._gateways:  # nobody asks for it any more, and of thousands it is gigabytes
             gateway.live = replace(gateway.live, quotas=())
 
-    def _live_or_tried(self) -> Snapshot:
-        """What is in force, or else what is tried."""
-        live = whole_snapshot([group[0].live for group in self._pools])
+    def _merge_live(self) -> Snapshot:
+        """The quotas in force at all gateways, or else those in shadow mode."""
+        live = merge_snapshots([group[0].live for group in self._pools])
         tried = [each for each in (group[0].tried for group in self._pools) if each is not None]
-        return live if live.quotas or len(tried) < len(self._pools) else whole_snapshot(tried)
+        return live if live.quotas or len(tried) < len(self._pools) else merge_snapshots(tried)
 
     # ---- computing --------------------------------------------------------------------------------------------------
 
-    def _computed(self) -> int:
+    def _compute_days(self) -> int:
         """Compute the missed days and the day itself; the first exit code that is not 0, but a missed day without enough input is left."""
         options, nights = self._options, self._nights
         first = (datetime.fromisoformat(options.date) - timedelta(days=options.remember_days)).strftime("%Y-%m-%d")
-        missed = missed_days(days_of_log(self._log, options.log), nights.days_with_state(), options.date, first)
+        missed = find_missed_days(list_log_days(self._log, options.log), nights.list_computed_days(), options.date, first)
         if missed:
             self._tell(f"{pluralise(len(missed), 'day')} of log not computed yet, oldest first: {', '.join(missed)}")
         for day in [*missed, options.date]:
-            if day != options.date and not nights.applied(day):
-                nights.write_json(day, BEGUN, nights.json(day, BEGUN))  # its quotas were never in force
+            if day != options.date and not nights.read_applied(day):
+                nights.write_json(day, BEGUN, nights.read_json(day, BEGUN))  # its quotas were never in force
             code = self._compute_day(day)
             if code == INSUFFICIENT and day != options.date:
                 self._tell(f"{day} is left out; `sluice quotas compute --date {day}` says why, and takes it in once that is mended")
@@ -228,18 +238,20 @@ class Nightly:
 
     def _compute_day(self, day: str) -> int:
         options, nights = self._options, self._nights
-        previous = argument(nights.file(options.date, PREVIOUS)) if self._before.quotas else None
-        output = argument(nights.file(day, QUOTAS))
+        previous = format_argument(nights.file(options.date, PREVIOUS)) if self._before.quotas else None
+        output = format_argument(nights.file(day, QUOTAS))
         more = {name: value for name, value in options.compute.items() if value not in (None, (), "")}
         if options.allow_partial:
             more["allow_partial"] = True
-        return self._compute(argument(options.log), day, argument(options.state), output, options.master, previous=previous, **more)
+        return self._compute(
+            format_argument(options.log), day, format_argument(options.state), output, options.master, previous=previous, **more
+        )
 
     def _missing_gateways(self) -> list[str]:
         """Gateways that ran all of the day, by their uptime, and of which the log has nothing."""
         from spark_jobs.days import Day
 
-        known = self._nights.manifest(self._options.date).get("gateways")
+        known = self._nights.read_manifest(self._options.date).get("gateways")
         if not isinstance(known, dict):
             return []
         start = Day(self._options.date, self._options.zone).start
@@ -251,19 +263,19 @@ class Nightly:
         options, nights = self._options, self._nights
         found = plan(self._before, snapshot, options.rails)
         for held in found.held:
-            self._tell(f"held: {held_text(held)}")
+            self._tell(f"held: {describe_held(held)}")
         for sentence in found.lowered:
             self._tell(sentence)
         days, self._judged = self._judge(found.publish)
         self._tell(self._judged)
-        lowered = lowered_ppm(found.publish, days)
-        promised = max(promised_ppm(snapshot), lowered)
+        lowered = compute_lowered_ppm(found.publish, days)
+        promised = max(compute_promised_ppm(snapshot), lowered)
         if lowered:  # the report foresees tomorrow with it
-            of: dict[str, JSON] = {"lowered_ppm": lowered, "lowered_topics": most_lowered(days)}
+            of: dict[str, JSON] = {"lowered_ppm": lowered, "lowered_topics": list_most_lowered(days)}
             found = replace(found, publish=replace(found.publish, night={**found.publish.night, **of}))
-        faults = backtest_fault(snapshot, options.max_would_refuse, days), candidate_fault(days, found.publish, options)
-        stops = [*found.tripped, *filter(None, (self._newer_in_force(), *faults))]
-        parts = shared(found.publish, self._pools, nights.manifest(options.date).get("gateways") or ())
+        faults = explain_backtest_stop(snapshot, options.max_would_refuse, days), explain_candidate_stop(days, found.publish, options)
+        stops = [*found.tripped, *filter(None, (self._describe_newer(), *faults))]
+        parts = split_by_pool(found.publish, self._pools, nights.read_manifest(options.date).get("gateways") or ())
         wanted = {
             gateway.url: sha256 for group, part in zip(self._pools, parts, strict=True) for sha256 in [part.sha256()] for gateway in group
         }
@@ -275,20 +287,20 @@ class Nightly:
         publication = FleetPublication(
             ENFORCE, f"nightly {options.date}", above if above is not None and above < MILLION else None, self._tell
         )
-        publication.mode, said = self._mode(above)
+        publication.mode, said = self._choose_mode(above)
         if options.dry_run:
             return self._end(DONE, found, f"dry run: nothing was published; it would be {said}")
-        nights.keep(options.date, QUOTAS, found.publish)  # as published: a backtest of the next day looks here
+        nights.write_snapshot(options.date, QUOTAS, found.publish)  # as published: a backtest of the next day looks here
         if publication.mode == ENFORCE and options.shadow_nights and not any(gateway.record(ENFORCE) for gateway in self._gateways):
             nights.keep_trial([gateway.url for gateway in self._gateways], options.shadow_nights)  # also where it is taken back
         publication.publish(self._pools, parts)
-        nights.write_json(options.date, APPLIED, self._record(publication, said))
+        nights.write_json(options.date, APPLIED, self._make_record(publication, said))
         quotas = found.publish.quotas
         railed = sum(each.evidence.get("status") == "held" for each in quotas)  # by the computation, or by the publication's own rail
         changes = f"{pluralise(len(quotas), 'quota')} of {options.date}, {len(found.differences)} changed, {railed} held"
         return self._end(DONE, found, f"{changes}: {said} at {pluralise(len(self._gateways), 'gateway')}", published=said)
 
-    def _newer_in_force(self) -> str:
+    def _describe_newer(self) -> str:
         """Why a night of the past is computed and not published, or ""."""
         newest = max(str((gateway.record(ENFORCE) or {}).get("date") or "") for gateway in self._gateways)
         if self._options.again or newest <= self._options.date:
@@ -296,7 +308,7 @@ class Nightly:
         return f"the quotas of {newest} are in force, and those of {self._options.date} are older; --again publishes them"
 
     def _judge(self, publish: Snapshot) -> tuple[list[JudgedDay], str]:
-        """Tonight's quotas on the last days that the state knows, and that in words. A state that cannot be read stops nothing here."""
+        """Judge tonight's quotas on the last days that the state knows; also in words. A state that cannot be read stops nothing here."""
         from spark_jobs.backtest.candidate import describe_judged_days, judge_days
         from spark_jobs.days import Day
         from spark_jobs.errors import InsufficientInputError
@@ -313,7 +325,7 @@ class Nightly:
             return [], f"Tonight's quotas were not judged on past days: {error}"
         return days, describe_judged_days(days)
 
-    def _mode(self, above: int | None) -> tuple[str, str]:
+    def _choose_mode(self, above: int | None) -> tuple[str, str]:
         """Whether tonight's quotas are enforced or tried, and that in words."""
         options = self._options
         if options.shadow_nights <= 0 or any(gateway.record(ENFORCE) for gateway in self._gateways):
@@ -323,7 +335,7 @@ class Nightly:
             record = gateway.record(SHADOW)
             if record is not None:
                 night = max(night, int(record.get("nights") or 1) + (record.get("date") != options.date))
-        passed = 0 if options.shadow_again else self._nights.passed_trial(gateway.url for gateway in self._gateways)
+        passed = 0 if options.shadow_again else self._nights.count_passed_nights(gateway.url for gateway in self._gateways)
         if night <= options.shadow_nights and passed < options.shadow_nights:
             return SHADOW, f"tried in shadow mode, night {night} of {options.shadow_nights},"
         would = [gateway.status.get("would_refuse") or {} for gateway in self._gateways]
@@ -332,20 +344,20 @@ class Nightly:
             return SHADOW, f"tried in shadow mode for another night (they would have refused {refused / offered:.2%} since the last)"
         return ENFORCE, "published"
 
-    def _record(self, publication: FleetPublication, said: str) -> dict[str, Any]:
+    def _make_record(self, publication: FleetPublication, said: str) -> dict[str, Any]:
         return {
             "date": self._options.date,
             "mode": publication.mode,
             "outcome": said,
             "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "return_above_ppm": publication.return_above_ppm,
-            "options": self._options.said(),
+            "options": self._options.describe(),
             "gateways": {gateway.url: {"name": gateway.name, "sha256": gateway.applied} for gateway in self._gateways},
         }
 
-    def _said_done(self, applied: dict[str, Any]) -> str:
+    def _describe_done(self, applied: dict[str, Any]) -> str:
         date = self._options.date
-        mode = self._nights.applied(date).get("mode", ENFORCE)
+        mode = self._nights.read_applied(date).get("mode", ENFORCE)
         moved = [
             f"{gateway.name} ({gateway.url})"
             for gateway in self._gateways
@@ -373,33 +385,33 @@ class Nightly:
         return Result(code, outcome, self._nights.file(date, REPORT), files[REPORT])
 
 
-def argument(place: Location) -> str:
+def format_argument(place: Location) -> str:
     """A location as the computation takes it: a plain path where it is of this machine."""
     return place.path if place.is_local else str(place)
 
 
-def promised_ppm(snapshot: Snapshot) -> int:
+def compute_promised_ppm(snapshot: Snapshot) -> int:
     """Messages refused per million that the backtest promises: the target, or, out of sample over seven nights, more."""
     night = getattr(snapshot, "night", None)
     target = night.get("target_refused_ppm") if isinstance(night, dict) else None
     target = target if isinstance(target, int) else int(snapshot.parameters.get("target_refused_ppm") or 1000)  # type: ignore[arg-type]
-    offered, refused, _ = pooled(snapshot.quotas)
+    offered, refused, _ = sum_last_nights(snapshot.quotas)
     return max(target, round(refused / offered * MILLION)) if offered >= MIN_OFFERED else target
 
 
-def backtest_fault(snapshot: Snapshot, most: float, days: Sequence[JudgedDay]) -> str:
-    """Why the quick backtest does not let it pass, or "": what was in force over seven nights refused too much, out of sample and beside
-    yesterday's maximum. Where tonight's quotas would have refused no more of the judged `days` they pass: they are the way out. What
-    somebody has lowered by a capacity, a ceiling or a pin stops nothing."""
+def explain_backtest_stop(snapshot: Snapshot, most: float, days: Sequence[JudgedDay]) -> str:
+    """Why the quick backtest stops it, or "": the quotas in force over seven nights refused too much, out of sample and beside yesterday's
+    maximum. Tonight's quotas pass where they would have refused no more of the judged `days`: they are the way out. Quotas that somebody
+    has lowered by a capacity, a ceiling or a pin stop nothing."""
     if is_lowered(snapshot):
         return ""
-    offered, refused, simple = pooled([quota for quota in snapshot.quotas if not is_pinned(quota)])
+    offered, refused, simple = sum_last_nights([quota for quota in snapshot.quotas if not is_pinned(quota)])
     if offered < MIN_OFFERED or refused <= most * offered or refused <= WORSE_THAN_SIMPLE * simple:
         return ""
     live = [day.live for day in days if day.live is not None]
     if days and len(live) == len(days) and sum(day.refused for day in days) <= sum(live):
         return ""
-    way = way_on(
+    way = describe_way_out(
         "at the report for the topics that were refused: --exclude leaves an incident out", "--max-would-refuse", refused / offered
     )
     return (
@@ -408,9 +420,10 @@ def backtest_fault(snapshot: Snapshot, most: float, days: Sequence[JudgedDay]) -
     )
 
 
-def candidate_fault(days: Sequence[JudgedDay], publish: Snapshot, options: Options) -> str:
+def explain_candidate_stop(days: Sequence[JudgedDay], publish: Snapshot, options: Options) -> str:
     """Why tonight's quotas, judged on past days, are not published, or "": on each of the last days of the kind of the day to come they
-    would have refused too much, and far more than the live ones. What somebody has lowered by a capacity or a ceiling stops nothing."""
+    would have refused too much, and far more than the live ones. Quotas that somebody has lowered by a capacity or a ceiling stop
+    nothing."""
     from spark_jobs.backtest.candidate import select_same_kind
     from spark_jobs.days import Day
 
@@ -426,19 +439,19 @@ def candidate_fault(days: Sequence[JudgedDay], publish: Snapshot, options: Optio
         f"the quick backtest: tonight's quotas would have refused {best.share:.2%} of the messages of {best.date}, and more "
         f"on all other days like the one to come ({len(known)} of the last seven); more than {options.max_would_refuse:.2%}"
         + ("" if best.live is None else f", and those in force {best.live / best.offered:.2%}")
-        + f" {way_on('at the report for the quotas that fall most', '--max-would-refuse', best.share)}"
+        + f" {describe_way_out('at the report for the quotas that fall most', '--max-would-refuse', best.share)}"
     )
 
 
-def lowered_ppm(publish: Snapshot, days: Sequence[JudgedDay]) -> int:
-    """What tonight's quotas would have refused of the judged days, per million, where a person has lowered them: that much is promised, or
-    the gateway would take back what was asked for. 0 where nobody has."""
+def compute_lowered_ppm(publish: Snapshot, days: Sequence[JudgedDay]) -> int:
+    """Messages per million that tonight's quotas would have refused of the judged days, where a person has lowered them. That much is
+    promised, or the gateway would take back a wanted change. 0 where nobody has lowered them."""
     if not days or not (is_lowered(publish) or any(map(is_pinned, publish.quotas))):
         return 0
     return round(sum(day.with_pins for day in days) / len(days) * MILLION)
 
 
-def most_lowered(days: Sequence[JudgedDay]) -> list[JSON]:
+def list_most_lowered(days: Sequence[JudgedDay]) -> list[JSON]:
     """The topics of which tonight's quotas would have refused most of the judged days: messages a day, and the day with the most."""
     each: dict[tuple[str, str], list[tuple[float, str]]] = {}
     for day in days:
@@ -456,11 +469,7 @@ def is_lowered(snapshot: Snapshot) -> bool:
     return any(snapshot.parameters.get(name) for name in ("capacity_messages", "ceiling_messages"))
 
 
-def is_pinned(quota: Quota) -> bool:
-    return quota.evidence.get("status") == "pinned"
-
-
-def pooled(quotas: Iterable[Quota]) -> tuple[float, float, float]:
+def sum_last_nights(quotas: Iterable[Quota]) -> tuple[float, float, float]:
     """Over these topics and the last seven nights, out of sample: messages offered, refused, and refused by yesterday's maximum."""
     offered = refused = simple = 0.0
     for quota in quotas:
@@ -478,7 +487,7 @@ def _number(value: object) -> float:
 
 
 def as_night_code(error: Failure) -> Failure:
-    """The error with the exit code of a night: whatever is the matter with a gateway is 4."""
+    """The error with the exit code of a night: any fault of a gateway is 4."""
     if error.code in {UNREACHABLE, NOT_AUTHORISED, CONFLICT}:
         error.code = GATEWAYS
     return error

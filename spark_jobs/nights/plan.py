@@ -1,4 +1,4 @@
-"""What publishing a snapshot of quotas would change, within its rails (`quota_rails.py`). Pure: two snapshots in, a plan out."""
+"""The changes that publishing a snapshot of quotas would make, within its rails (`rails.py`). Pure: two snapshots in, a plan out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from limiter.limits import SECOND, Rate
 from limiter.quota_snapshot import Quota, Snapshot
 from limiter.units import format_byte_rate, format_rate, format_size
-from spark_jobs.nights.rails import DIMENSIONS, HeldRate, Pair, Rails, factor, faults, hold, lowered, pair_of
+from spark_jobs.nights.rails import DIMENSIONS, HeldRate, Pair, Rails, compute_factor, describe_lowered, find_faults, get_pair, hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,25 +27,25 @@ class Difference:
 
     def pairs(self, dimension: str) -> tuple[Pair, Pair]:
         """(rate, burst) before and after, of "messages" or "bytes"."""
-        return pair_of(self.before, dimension), pair_of(self.after, dimension)
+        return get_pair(self.before, dimension), get_pair(self.after, dimension)
 
     def factor(self) -> float:
         """The factor (at least 1) by which the rate that moves most grows or shrinks; infinite from or to nothing."""
-        return max(factor(*self.pairs(dimension)) for dimension in DIMENSIONS)
+        return max(compute_factor(*self.pairs(dimension)) for dimension in DIMENSIONS)
 
     def to_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {"protocol": self.protocol, "topic": self.topic, "change": self.kind}
         for dimension in DIMENSIONS:
             before, after = self.pairs(dimension)
             if before != after:
-                found[dimension] = {"before": _shown(before), "after": _shown(after)}
+                found[dimension] = {"before": _pair_to_json(before), "after": _pair_to_json(after)}
         reason = (self.after.evidence if self.after is not None else {}).get("reason")
         return {**found, "reason": reason} if reason else found
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaPlan:
-    """What would be published, all its differences, the largest change first, what was held, and the faults that stop it (sentences)."""
+    """The snapshot to publish, all its differences, the largest change first, the held rates, and the faults that stop it (sentences)."""
 
     publish: Snapshot
     differences: tuple[Difference, ...]
@@ -67,29 +67,29 @@ class QuotaPlan:
 
 
 def plan(live: Snapshot, new: Snapshot, rails: Rails | None) -> QuotaPlan:
-    """What publishing `new` in place of `live` would change; `rails` None: nothing is held, and nothing stops it."""
+    """Plan to publish `new` in place of `live`; `rails` None: nothing is held, and nothing stops it."""
     publish, held = (new, ()) if rails is None else hold(live, new, rails)
-    found = differences(live, publish)
+    found = find_differences(live, publish)
     touched = [each for each in found if each.before is not None]
     removed = sum(1 for each in touched if each.after is None)
-    tripped = () if rails is None else tuple(faults(live, new, rails, len(touched), removed))
-    falls = () if rails is None else tuple(lowered(live, new, publish, rails))
+    tripped = () if rails is None else tuple(find_faults(live, new, rails, len(touched), removed))
+    falls = () if rails is None else tuple(describe_lowered(live, new, publish, rails))
     return QuotaPlan(publish, found, held, tripped, len(live.quotas), len(new.quotas), falls)
 
 
-def differences(live: Snapshot, new: Snapshot) -> tuple[Difference, ...]:
+def find_differences(live: Snapshot, new: Snapshot) -> tuple[Difference, ...]:
     """The topics whose rates or bursts differ, the largest change first."""
     before = {(quota.protocol, quota.topic): quota for quota in live.quotas}
     after = {(quota.protocol, quota.topic): quota for quota in new.quotas}
     found = [
         Difference(*key, before.get(key), after.get(key))
         for key in sorted({*before, *after})
-        if _dimensions(before.get(key)) != _dimensions(after.get(key))
+        if _get_pairs(before.get(key)) != _get_pairs(after.get(key))
     ]
     return tuple(sorted(found, key=lambda each: -each.factor()))
 
 
-def shown_rate(dimension: str, each_second: float | None) -> str | None:
+def show_rate(dimension: str, each_second: float | None) -> str | None:
     """A rate as limits are written: `500/s`, `2.5/s`, `5MiB/s`; None stays None."""
     if each_second is None:
         return None
@@ -98,21 +98,21 @@ def shown_rate(dimension: str, each_second: float | None) -> str | None:
     return write(Rate(exact.numerator, exact.denominator * SECOND))
 
 
-def held_text(held: HeldRate) -> str:
+def describe_held(held: HeldRate) -> str:
     """`rocketmq orders: messages would go from 100/s to 300/s, held at 200/s`."""
-    before, wanted, at = (shown_rate(held.dimension, rate) for rate in (held.before, held.wanted, held.held))
+    before, wanted, at = (show_rate(held.dimension, rate) for rate in (held.before, held.wanted, held.held))
     return f"{held.protocol} {held.topic}: {held.dimension} would go from {before} to {wanted}, held at {at}"
 
 
-def shown_burst(dimension: str, tokens: int | None) -> str | None:
+def show_burst(dimension: str, tokens: int | None) -> str | None:
     """A burst: `900`, or bytes as `2MiB`."""
     return None if tokens is None else format_size(tokens) if dimension == "bytes" else str(tokens)
 
 
-def _dimensions(quota: Quota | None) -> tuple[Pair, Pair] | None:
+def _get_pairs(quota: Quota | None) -> tuple[Pair, Pair] | None:
     """The part of a quota that limits. Its evidence changes nightly and limits nothing."""
     return None if quota is None else (quota.messages, quota.bytes)
 
 
-def _shown(pair: Pair) -> dict[str, Any] | None:
+def _pair_to_json(pair: Pair) -> dict[str, Any] | None:
     return None if pair is None else {"rate": pair[0], "burst": pair[1]}

@@ -1,4 +1,4 @@
-"""Rails of a publication: how far one quota may move at once, and which inputs nobody believes. Pure.
+"""Rails of a publication: how far one quota may move at once, and the inputs that nobody believes. Pure.
 
 A rail is measured from the live quota or from that of the same day a week ago (`week_ago` of the evidence), whichever is further, as the
 job's own (`spark_jobs/method/rails.py`): from the live one alone a topic that rests on the week-end would come back on Monday with a fifth
@@ -33,10 +33,10 @@ Pair = tuple[float, int] | None
 class Rails:
     """How much may change at once. Shares are 0..1. A rate is held where it would grow by more than the factor `ratio`, or shrink by it."""
 
-    changed_share: float = 1.0  # of live quotas that may change; before a week-end most of them do
-    removed_share: float = 0.5  # of live quotas that may go; a guess
-    total_share: float = 0.5  # by which the sum of all rates may fall; a guess: twice what the job's own step of x0.8 can do
-    ratio: float = 2.0  # a guess; the nightly job itself keeps to x2 and x0.8 a topic
+    changed_share: float = 1.0  # share of live quotas that may change; before a week-end most of them do
+    removed_share: float = 0.5  # share of live quotas that may go; a guess
+    total_share: float = 0.5  # share by which the sum of all rates may fall; a guess: twice what the job's own step of x0.8 can do
+    ratio: float = 2.0  # factor of a rate; a guess: the nightly job itself keeps to x2 and x0.8 a topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +55,17 @@ class HeldRate:
 
 
 def hold(live: Snapshot, new: Snapshot, rails: Rails) -> tuple[Snapshot, tuple[HeldRate, ...]]:
-    """`new` with each rate within its rail, and what was held. `new` itself where nothing was."""
+    """`new` with each rate within its rail, and the held rates. `new` itself where there are none."""
     before = {(quota.protocol, quota.topic): quota for quota in live.quotas}
     held: list[HeldRate] = []
     quotas: list[Quota] = []
     for quota in new.quotas:
         known = before.get((quota.protocol, quota.topic))
-        quotas.append(quota if known is None else _held(known, quota, rails.ratio, held))
+        quotas.append(quota if known is None else _hold_rates(known, quota, rails.ratio, held))
     return (replace(new, quotas=tuple(quotas)) if held else new), tuple(held)
 
 
-def faults(live: Snapshot, new: Snapshot, rails: Rails, changed: int, removed: int) -> Iterator[str]:
+def find_faults(live: Snapshot, new: Snapshot, rails: Rails, changed: int, removed: int) -> Iterator[str]:
     """Why `new`, as computed, is not believable as a whole: sentences with their way out. `changed` of the live quotas would change,
     `removed` go.
     """
@@ -79,24 +79,24 @@ def faults(live: Snapshot, new: Snapshot, rails: Rails, changed: int, removed: i
     if count < FEW:
         return
     if removed > rails.removed_share * count:
-        way = way_on(THE_LOG, "--max-removed", removed / count)
+        way = describe_way_out(THE_LOG, "--max-removed", removed / count)
         yield f"{removed} of {count} quotas would be removed, more than {rails.removed_share:.0%} {way}"
     if changed > rails.changed_share * count:
-        way = way_on(THE_LOG, "--max-changed", changed / count)
+        way = describe_way_out(THE_LOG, "--max-changed", changed / count)
         yield f"{changed} of {count} quotas would change, more than {rails.changed_share:.0%} {way}"
     for dimension in DIMENSIONS:
-        found = sums(live, new, dimension)
+        found = sum_rates(live, new, dimension)
         if found.new < (1 - rails.total_share) * found.expected:
             above = "" if found.usual == found.live else f", and to {found.usual:g} as a week ago"
             above += "" if found.expected == found.usual else f", and to {found.expected:g} by capacity and ceiling"
-            way = way_on(THE_LOG, "--max-total", 1 - found.new / found.expected)
+            way = describe_way_out(THE_LOG, "--max-total", 1 - found.new / found.expected)
             yield (
                 f"the sum of all {dimension} rates would fall from {found.live:g} to {found.new:g} per second{above}, "
                 f"by more than {rails.total_share:.0%} {way}"
             )
 
 
-def way_on(look: str, option: str, share: float) -> str:
+def describe_way_out(look: str, option: str, share: float) -> str:
     """What to look at first, and the option (a whole percentage above `share`) that lets it pass."""
     return f"(look first {look}; {option} {min(100, floor(round(100 * share, 6)) + 1)} lets this pass)"
 
@@ -107,12 +107,12 @@ class Sums(NamedTuple):
     live: float
     new: float
     usual: float  # the live rates, or those of the same day a week ago where these are lower
-    expected: float  # of `usual`, what the capacity and the ceiling that `new` was computed with leave of it
+    expected: float  # part of `usual` that the capacity and the ceiling of `new` leave
 
 
-def sums(live: Snapshot, new: Snapshot, dimension: str) -> Sums:
-    """Of one dimension. Of a capacity the pins come off first; the others share what is left."""
-    by_hand = {(quota.protocol, quota.topic) for quota in new.quotas if pinned(quota, dimension)}
+def sum_rates(live: Snapshot, new: Snapshot, dimension: str) -> Sums:
+    """The sums of one dimension. Pins come off a capacity first; the others share the rest."""
+    by_hand = {(quota.protocol, quota.topic) for quota in new.quotas if is_pinned(quota, dimension)}
     last_week = {(quota.protocol, quota.topic): week_ago(quota, dimension) for quota in new.quotas}
     before, after = ([quota for quota in each.quotas if (quota.protocol, quota.topic) not in by_hand] for each in (live, new))
     ceiling, capacity = (_parameter(new, f"{name}_{dimension}") for name in ("ceiling", "capacity"))
@@ -126,12 +126,12 @@ def sums(live: Snapshot, new: Snapshot, dimension: str) -> Sums:
     return Sums(old, sum(_rate(quota, dimension) for quota in after), usual, expected)
 
 
-def lowered(live: Snapshot, new: Snapshot, publish: Snapshot, rails: Rails) -> Iterator[str]:
+def describe_lowered(live: Snapshot, new: Snapshot, publish: Snapshot, rails: Rails) -> Iterator[str]:
     """Sentences about sums that a capacity or a ceiling lowers so far that the rails take more than one publication for it."""
     for dimension in DIMENSIONS:
-        found = sums(live, new, dimension)
+        found = sum_rates(live, new, dimension)
         if (1 - rails.total_share) * found.expected <= found.new < (1 - rails.total_share) * found.usual:
-            now = sums(live, publish, dimension).new
+            now = sum_rates(live, publish, dimension).new
             yield (
                 f"capacity or ceiling lowers the sum of all {dimension} rates from {found.live:g} to {found.new:g} per second; "
                 f"no topic falls below 1/{rails.ratio:g} at once, so it is {now:g} this time, and less with the next"
@@ -139,7 +139,7 @@ def lowered(live: Snapshot, new: Snapshot, publish: Snapshot, rails: Rails) -> I
 
 
 def _rate(quota: Quota, dimension: str) -> float:
-    return (pair_of(quota, dimension) or (0.0, 0))[0]
+    return (get_pair(quota, dimension) or (0.0, 0))[0]
 
 
 def _parameter(snapshot: Snapshot, name: str) -> float:
@@ -148,7 +148,7 @@ def _parameter(snapshot: Snapshot, name: str) -> float:
     return float(found) if isinstance(found, int | float) and not isinstance(found, bool) and found > 0 else 0.0
 
 
-def pair_of(quota: Quota | None, dimension: str) -> Pair:
+def get_pair(quota: Quota | None, dimension: str) -> Pair:
     """(rate per second, burst in tokens) of "messages" or "bytes"."""
     if quota is None:
         return None
@@ -160,8 +160,8 @@ def _evidence(quota: Quota, dimension: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def pinned(quota: Quota, dimension: str) -> bool:
-    """Set by a person (`pins.yaml`), so no rail holds it."""
+def is_pinned(quota: Quota, dimension: str = "messages") -> bool:
+    """Whether a person has set it (`pins.yaml`): then no rail holds it."""
     return _evidence(quota, dimension).get("status") == "pinned"
 
 
@@ -171,7 +171,7 @@ def week_ago(quota: Quota, dimension: str) -> float | None:
     return float(found) if isinstance(found, int | float) and not isinstance(found, bool) and found > 0 else None
 
 
-def factor(before: Pair, after: Pair) -> float:
+def compute_factor(before: Pair, after: Pair) -> float:
     """The factor (at least 1) between two rates; infinite from or to nothing."""
     if before is None or after is None:
         return 1.0 if before == after else float("inf")
@@ -179,12 +179,12 @@ def factor(before: Pair, after: Pair) -> float:
     return 1.0 if low == high else high / low if low else float("inf")
 
 
-def _held(before: Quota, quota: Quota, ratio: float, held: list[HeldRate]) -> Quota:
+def _hold_rates(before: Quota, quota: Quota, ratio: float, held: list[HeldRate]) -> Quota:
     """`quota` within the rails around `before`; what it lost is added to `held`."""
     texts = []
     for dimension in DIMENSIONS:
-        old, new = pair_of(before, dimension), pair_of(quota, dimension)
-        if pinned(quota, dimension):
+        old, new = get_pair(before, dimension), get_pair(quota, dimension)
+        if is_pinned(quota, dimension):
             continue
         if old is None or new is None or old[0] == 0:  # from 0 every step is infinite: let it go
             continue
@@ -197,7 +197,7 @@ def _held(before: Quota, quota: Quota, ratio: float, held: list[HeldRate]) -> Qu
         burst = max(1, min(ceil(old[1] * ratio * most / old[0]), max(int(old[1] / ratio * least / old[0]), new[1])))
         held.append(HeldRate(quota.protocol, quota.topic, dimension, old[0], new[0], rate))
         of = " of a week ago" if (most if grows else least) != old[0] else ""
-        texts.append(f"{dimension}: one night may at most {step(ratio, grows)} the quota{of}")
+        texts.append(f"{dimension}: one night may at most {describe_step(ratio, grows)} the quota{of}")
         quota = replace(quota, messages=(rate, burst)) if dimension == "messages" else replace(quota, bytes=(rate, burst))
     if not texts:
         return quota
@@ -206,8 +206,8 @@ def _held(before: Quota, quota: Quota, ratio: float, held: list[HeldRate]) -> Qu
     return replace(quota, evidence={**quota.evidence, "status": status, "reason": reason})
 
 
-def step(ratio: float, grows: bool) -> str:  # noqa: FBT001 - one way or the other
-    """What a publication may do to a rate at most, as a verb."""
+def describe_step(ratio: float, grows: bool) -> str:  # noqa: FBT001 - one way or the other
+    """The most that a publication may do to a rate, as a verb."""
     if ratio == 2:
         return "double" if grows else "halve"
     return f"multiply by {ratio:g}" if grows else f"divide by {ratio:g}"

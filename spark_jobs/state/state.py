@@ -46,7 +46,7 @@ class DayStates:
         """The folder of the night after `date`."""
         return self.root.child("nights", f"dt={date}")
 
-    def dates(self) -> list[str]:
+    def list_dates(self) -> list[str]:
         """The days that have a folder (perhaps without a manifest), oldest first."""
         found = []
         for entry in self.storage.list(self.root):
@@ -55,7 +55,7 @@ class DayStates:
                 found.append(name)
         return sorted(found)
 
-    def manifest(self, date: str) -> Manifest | None:
+    def read_manifest(self, date: str) -> Manifest | None:
         """The day's manifest; None where the day is not remembered. Raises InsufficientInputError where its manifest cannot be read."""
         location = self.folder(date).child(MANIFEST)
         try:
@@ -65,25 +65,25 @@ class DayStates:
         except ValueError as error:
             raise InsufficientInputError(f"{location.shown}: {error}") from error
 
-    def before(self, date: str, days: int) -> list[Manifest]:
+    def read_manifests_before(self, date: str, days: int) -> list[Manifest]:
         """The remembered days before `date` and at most `days` days back, oldest first."""
         today = calendar_date.fromisoformat(date)
-        near = [name for name in self.dates() if 0 < (today - calendar_date.fromisoformat(name)).days <= days]
-        return [manifest for name in near if (manifest := self.manifest(name)) is not None]
+        near = [name for name in self.list_dates() if 0 < (today - calendar_date.fromisoformat(name)).days <= days]
+        return [manifest for name in near if (manifest := self.read_manifest(name)) is not None]
 
     def data(self, day: Manifest) -> Location:
         return self.folder(day.date).child(day.data)
 
     def stage(self, date: str) -> Location:
         """A new data folder for `date`: not part of the state until `publish`. Sweeps the leftovers of earlier runs."""
-        current = self.manifest_or_none(date)
+        current = self.read_manifest_or_none(date)
         self._sweep(date, current.data if current is not None else None)
         return self.folder(date).child(f"{DATA}{uuid.uuid4().hex}")
 
-    def manifest_or_none(self, date: str) -> Manifest | None:
-        """As `manifest`, but None for one that cannot be read: the day is being computed again, which is the way out."""
+    def read_manifest_or_none(self, date: str) -> Manifest | None:
+        """As `read_manifest`, but None for one that cannot be read: the day is being computed again, which is the way out."""
         try:
-            return self.manifest(date)
+            return self.read_manifest(date)
         except InsufficientInputError:
             return None
 

@@ -1,4 +1,4 @@
-"""What the JVM says when a store cannot be used, as one line with the way out."""
+"""Errors of the JVM about a store that cannot be used, as one line with the way out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 from spark_jobs.storage.location import SCHEMES, Location
 
 # Hadoop's settings for the small reads and writes of the driver: a mute host is given up after 23 s (HDFS) or 68 s (S3) (measured
-# 2026-11). Whoever sets one keeps it. Reading and writing by Spark itself keeps Hadoop's patience.
+# 2026-11). A value that a person sets stays. Reading and writing by Spark itself keeps Hadoop's patience.
 BRIEF: Final = {
     "fs.s3a.attempts.maximum": "1",  # the AWS client's own tries; the next one repeats them:
     "fs.s3a.retry.limit": "2",
@@ -38,11 +38,11 @@ _NO_CREDENTIALS: Final = re.compile(
 )
 _NO_LIBRARY: Final = re.compile(r"No FileSystem for scheme|ClassNotFoundException|NoClassDefFoundError")
 _NO_BUCKET: Final = re.compile(r"UnknownStoreException|NoSuchBucket|bucket does not exist", re.IGNORECASE)
-_TASK: Final = re.compile(r"^Job aborted due to stage failure: .*? \(TID \d+\) \(.*?\): ")  # which task it was is of no use to an operator
+_TASK: Final = re.compile(r"^Job aborted due to stage failure: .*? \(TID \d+\) \(.*?\): ")  # the name of the task is of no use
 _RAISED: Final = re.compile(
     r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*\S.*(?:\n(?!\tat |Driver stacktrace|Caused by).+)*", re.MULTILINE
 )
-MAX_TRACE_CHARS: Final = 8000  # of a Python worker's traceback: its end (a guess: a hundred lines)
+MAX_TRACE_CHARS: Final = 8000  # characters at the end of a Python worker's traceback (a guess: a hundred lines)
 _NO_HOST: Final = re.compile(r"UnknownHostException")
 _AWAY: Final = re.compile(
     r"ConnectException|ConnectTimeout|SocketTimeout|NoRouteToHost|Connection refused|Unable to execute HTTP request"
@@ -50,7 +50,7 @@ _AWAY: Final = re.compile(
 )
 
 
-def causes(error: BaseException) -> list[tuple[str, str]]:
+def list_jvm_causes(error: BaseException) -> list[tuple[str, str]]:
     """(class, message) of an error of the JVM and its causes, outermost first; of any other error: its own."""
     java: Any = getattr(error, "java_exception", None)
     if java is None:
@@ -64,15 +64,15 @@ def causes(error: BaseException) -> list[tuple[str, str]]:
 
 def as_os_error(error: BaseException, location: Location | None) -> OSError:
     """The error of a call on `location` as OSError of one line."""
-    chain = causes(error)
+    chain = list_jvm_causes(error)
     shown = str(location) if location is not None else ""
     if any(name.endswith("FileNotFoundException") for name, _ in chain) and not _NO_BUCKET.search(str(chain)):
         return FileNotFoundError(errno.ENOENT, "no such file", shown)
-    return OSError(f"{shown}: {explained(chain, location)}" if shown else explained(chain, location))
+    return OSError(f"{shown}: {explain_store_error(chain, location)}" if shown else explain_store_error(chain, location))
 
 
-def explained(chain: list[tuple[str, str]], location: Location | None) -> str:
-    """What went wrong and the way out, in one line; what is not known here, or of no location: the outermost message."""
+def explain_store_error(chain: list[tuple[str, str]], location: Location | None) -> str:
+    """The fault and the way out, in one line; the outermost message where the fault is not known here, or there is no location."""
     text = "\n".join(f"{name}: {message}" for name, message in chain)
     first = next((line.strip() for _, message in chain for line in message.splitlines() if line.strip()), chain[0][0])
     first = _TASK.sub("", first)
@@ -97,10 +97,10 @@ def explained(chain: list[tuple[str, str]], location: Location | None) -> str:
     return first[:500]
 
 
-def of_spark(error: BaseException, places: Iterable[Location]) -> OSError:
-    """An error of a Spark job on `places`, as OSError of one line: what the store that it names lacks, else Spark\'s own words. What a
-    Python worker raised is told whole, its last line first: it is a fault of ours, and whoever reports it needs all of it."""
-    chain = causes(error)
+def explain_spark_error(error: BaseException, places: Iterable[Location]) -> OSError:
+    """An error of a Spark job on `places`, as OSError of one line: the fault of the store that it names, else Spark's own words. The
+    error of a Python worker is told whole, its last line first: it is a fault of ours, and a report of it needs all of it."""
+    chain = list_jvm_causes(error)
     raised = next((found for _, message in chain if (found := _RAISED.search(message))), None)
     if raised is not None:
         trace = raised[0].strip()
@@ -108,5 +108,5 @@ def of_spark(error: BaseException, places: Iterable[Location]) -> OSError:
     text = "\n".join(message for _, message in chain)
     for place in places:
         if not place.is_local and (place.authority or place.path) in text:
-            return OSError(f"{place}: {explained(chain, place)}")
-    return OSError(f"Spark: {explained(chain, None)}")
+            return OSError(f"{place}: {explain_store_error(chain, place)}")
+    return OSError(f"Spark: {explain_store_error(chain, None)}")

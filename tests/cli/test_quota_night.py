@@ -24,8 +24,8 @@ from cli.exits import CommandError
 from common.failures import UNREACHABLE
 from limiter.quota_snapshot import Quota, Snapshot, dump, load
 from spark_jobs.backtest.nights import read_published
-from spark_jobs.nights.gateways import LONG, PUBLISH_TIMEOUT_S, read_gateway, shared, short_form, whole_snapshot
-from spark_jobs.nights.night import Options, reaching
+from spark_jobs.nights.gateways import LONG, PUBLISH_TIMEOUT_S, drop_long_evidence, merge_snapshots, read_gateway, split_by_pool
+from spark_jobs.nights.night import Options, open_storages
 from spark_jobs.storage.location import Location
 from support.admin.admin_client import folder_in_memory
 from support.admin.serving import Serving, serving
@@ -310,13 +310,13 @@ def test_the_quota_of_a_topic_stays_whole_where_a_gateway_goes() -> None:
     """The one that was left climbed from its share of 5 % by its rail, night by night."""
     groups: list[Any] = [[SimpleNamespace(name=name)] for name in ("one", "two", "three")]
     quota = Quota("rocketmq", "orders", (100.0, 1000), (1e6, 10_000_000), {"gateways": {"one": 0.9, "two": 0.05, "three": 0.05}})
-    parts = shared(replace(snapshot(0), quotas=(quota,)), groups)
+    parts = split_by_pool(replace(snapshot(0), quotas=(quota,)), groups)
     assert parts[2].quotas[0].messages != quota.messages
     for left in (parts[1:], parts[2:]):
-        [whole] = whole_snapshot(left).quotas
+        [whole] = merge_snapshots(left).quotas
         assert (whole.messages, whole.bytes, whole.evidence) == (quota.messages, quota.bytes, quota.evidence)
-    [alone] = shared(replace(snapshot(0), quotas=(quota,)), groups[:1])
-    assert whole_snapshot([alone]) == alone
+    [alone] = split_by_pool(replace(snapshot(0), quotas=(quota,)), groups[:1])
+    assert merge_snapshots([alone]) == alone
 
 
 def test_gateways_that_limit_alone_under_one_name_are_refused(make: Any) -> None:
@@ -492,7 +492,7 @@ def test_a_gateway_is_sent_its_topics_alone_and_at_most_two_megabytes() -> None:
         replace(quota, evidence={**quota.evidence, "gateways": dict.fromkeys(names[at % 2 :: 2], 0.04)})
         for at, quota in enumerate(snapshot(topics).quotas)
     ]
-    parts = shared(replace(snapshot(0), quotas=tuple(quotas)), [[SimpleNamespace(name=name)] for name in names])  # type: ignore[list-item]
+    parts = split_by_pool(replace(snapshot(0), quotas=tuple(quotas)), [[SimpleNamespace(name=name)] for name in names])  # type: ignore[list-item]
     assert {len(part.quotas) for part in parts} == {topics // 2}
     assert len(dump(parts[0])) < 2_000_000
     assert len(gzip.compress(dump(parts[0]))) < 200_000
@@ -510,7 +510,7 @@ def test_of_what_is_live_at_many_gateways_the_same_evidence_is_kept_once(make: A
     assert one.evidence is two.evidence is three.evidence is known["rocketmq", "orders"]
     assert one.messages != three.messages, "each has its own share"
     assert "share" not in one.evidence
-    again = whole_snapshot([each.live for each in read]).quotas[0]
+    again = merge_snapshots([each.live for each in read]).quotas[0]
     assert again.messages == (100, 100)
 
 
@@ -521,14 +521,14 @@ def test_a_publication_has_one_hash_for_all_files_and_the_night_has_the_list() -
         for at in range(320 * 288)
     ]
     whole = snapshot(1)
-    sent = short_form(replace(whole, inputs=tuple(files)))
+    sent = drop_long_evidence(replace(whole, inputs=tuple(files)))
     (told,) = sent.inputs
     assert {name: told[name] for name in ("files", "rows", "corrupt", "bytes")} == {
         "files": len(files), "rows": 10 * len(files), "corrupt": len(files), "bytes": 100 * len(files),
     }  # fmt: skip
-    assert short_form(sent) == sent
-    assert short_form(whole).inputs == ()
-    assert short_form(replace(whole, inputs=tuple(files[1:]))).inputs[0]["sha256"] != told["sha256"]
+    assert drop_long_evidence(sent) == sent
+    assert drop_long_evidence(whole).inputs == ()
+    assert drop_long_evidence(replace(whole, inputs=tuple(files[1:]))).inputs[0]["sha256"] != told["sha256"]
     assert len(dump(sent)) < 10_000
 
 
@@ -539,7 +539,7 @@ def test_of_many_gateways_each_gets_only_its_topics_and_together_they_have_the_w
     told: dict[str, dict[str, Any]] = {"everywhere": dict.fromkeys(names[:-1], 1 / 11), "alone": {"gw-03": 1.0}, "unknown": {}}
     everywhere, alone, unknown = (Quota("rocketmq", topic, (120.0, 1200), None, {"gateways": gateways}) for topic, gateways in told.items())
     whole = replace(snapshot(0), quotas=(everywhere, alone, unknown))
-    parts = shared(whole, pools_, names[:-1])
+    parts = split_by_pool(whole, pools_, names[:-1])
     topics = [{quota.topic for quota in part.quotas} for part in parts]
     assert topics[3] == topics[11] == {"everywhere", "alone", "unknown"}, "of the last one the log knows nothing"
     assert all(of == {"everywhere", "unknown"} for at, of in enumerate(topics) if at not in {3, 11})
@@ -548,12 +548,12 @@ def test_of_many_gateways_each_gets_only_its_topics_and_together_they_have_the_w
         assert sum(rates) == pytest.approx(120, rel=1e-4)
         assert min(rates) > 4
     by_hand = replace(alone, evidence={**alone.evidence, "status": "pinned"})
-    assert all(part.quotas for part in shared(replace(whole, quotas=(by_hand,)), pools_, names)), "a pin holds everywhere"
-    again = {quota.topic: quota for quota in whole_snapshot(parts).quotas}
+    assert all(part.quotas for part in split_by_pool(replace(whole, quotas=(by_hand,)), pools_, names)), "a pin holds everywhere"
+    again = {quota.topic: quota for quota in merge_snapshots(parts).quotas}
     assert {topic: quota.messages for topic, quota in again.items()} == dict.fromkeys(again, (120, 1200))
     assert again["alone"].evidence == alone.evidence
     assert "gateways" not in again["everywhere"].evidence, "a list of thousands in each of thousands"
-    lost = whole_snapshot([part if at != 3 else replace(part, quotas=()) for at, part in enumerate(parts)])
+    lost = merge_snapshots([part if at != 3 else replace(part, quotas=()) for at, part in enumerate(parts)])
     (left,) = [quota.messages for quota in lost.quotas if quota.topic == "alone"]
     assert left is not None
     assert left[0] < 20, "what a gateway lost is not in force"
@@ -562,7 +562,7 @@ def test_of_many_gateways_each_gets_only_its_topics_and_together_they_have_the_w
 @pytest.mark.slow
 def test_a_night_of_ten_thousand_topics_can_be_published(make: Any) -> None:
     """In short form, with the record of its share beside it; what is kept of the night is whole."""
-    [sent, _] = shared(snapshot(1000), [[SimpleNamespace(name="gw-a")], [SimpleNamespace(name="gw-b")]])  # type: ignore[list-item]
+    [sent, _] = split_by_pool(snapshot(1000), [[SimpleNamespace(name="gw-a")], [SimpleNamespace(name="gw-b")]])  # type: ignore[list-item]
     assert len(dump(sent)) / 1000 * 10_000 < BODY_LIMIT
     night = make()
     night.evidence = dict(snapshot(1).quotas[0].evidence)
@@ -903,7 +903,7 @@ def test_a_log_or_state_elsewhere_is_reached_through_spark(monkeypatch: pytest.M
     monkeypatch.setattr("spark_jobs.storage.choice.storage_for", lambda place, spark=None: (place.shown, spark))
     told = {"driver_memory": "4g", "conf": ("spark.a=b",)}
     log, state = Location.of("log", "s3a://b/log"), Location.of("state", "/state")
-    with reaching(Options(log, state, DATE, compute=told)) as found:
+    with open_storages(Options(log, state, DATE, compute=told)) as found:
         assert found == (("s3a://b/log", "spark"), ("/state", "spark"))
     assert asked == [("local[*]", "4g", {"spark.a": "b"})]
 

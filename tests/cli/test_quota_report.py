@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from limiter.quota_snapshot import Snapshot, dump
-from spark_jobs.nights.gateways import shared, short_form
+from spark_jobs.nights.gateways import drop_long_evidence, split_by_pool
 from support.models import quota_evidence
 
 NOW = quota_evidence.snapshot(12)
@@ -126,7 +126,7 @@ NIGHT = replace(NOW, date="2026-11-20")
 @pytest.fixture
 def state(admin: Any, tmp_path: Path) -> Path:
     """The state of a night that was published, and the gateway as it has it."""
-    admin.quotas = json.loads(dump(short_form(NIGHT)))
+    admin.quotas = json.loads(dump(drop_long_evidence(NIGHT)))
     folder = tmp_path / "state" / "nights" / f"dt={NIGHT.date}"
     folder.mkdir(parents=True)
     (folder / "quotas.json").write_bytes(dump(NIGHT))
@@ -157,7 +157,7 @@ def test_without_the_state_it_says_where_the_28_days_are(sluice: Any, state: Pat
 
 
 def test_a_gateway_with_a_share_of_the_quotas_keeps_its_own_rates(sluice: Any, admin: Any, state: Path) -> None:
-    [mine, _] = shared(NIGHT, [[SimpleNamespace(name="gw-a")], [SimpleNamespace(name="gw-b")]])  # type: ignore[list-item]
+    [mine, _] = split_by_pool(NIGHT, [[SimpleNamespace(name="gw-a")], [SimpleNamespace(name="gw-b")]])  # type: ignore[list-item]
     admin.quotas = json.loads(dump(mine))
     applied = {"gateways": {"http://a": {"name": "gw-a", "sha256": mine.sha256()}, "http://b": "no record"}}
     (state / "nights" / f"dt={NIGHT.date}" / "applied.json").write_text(json.dumps(applied))
@@ -182,7 +182,7 @@ def test_a_state_that_has_other_quotas_lends_them_nothing(
 ) -> None:
     file = state / "nights" / f"dt={NIGHT.date}" / "quotas.json"
     file.unlink() if kept is None else file.write_bytes(dump(kept))
-    admin.quotas = json.loads(dump(short_form(live)))
+    admin.quotas = json.loads(dump(drop_long_evidence(live)))
     ran = sluice("quotas", "show", "mail-00004", "--state", state)
     assert (ran.code, said in ran.err) == (0, True), ran.err
     assert "demand of past days: not known yet" in ran.out

@@ -132,7 +132,7 @@ def test_corrupt_lines_are_kept_aside_with_their_file_and_fault(nights: Path) ->
     assert [(row["line"], row["fault"], Path(row["file"]).name) for row in rows] == [
         ('{"v":1,"ts":17635', "json", "g1-b1-000001.jsonl.open")
     ]
-    manifest = DayStates(Location.of("state", nights / "state"), LocalStorage()).manifest(TODAY)
+    manifest = DayStates(Location.of("state", nights / "state"), LocalStorage()).read_manifest(TODAY)
     assert manifest is not None
     assert (manifest.corrupt, manifest.observed_seconds, manifest.missing_lines) == (1, 120, 0)
     assert set(manifest.fleet) == {"messages", "bytes"}

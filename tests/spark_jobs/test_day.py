@@ -85,7 +85,7 @@ def test_the_state_of_a_day_is_what_plain_python_finds(spark: SparkSession, tmp_
     assert manifest.observed_hours[0] == 100
     assert expected.duplicates >= 60
     assert topics(asked, manifest) == expected.topics
-    assert asked.state.manifest(DATE) is None, "nothing is visible before the caller publishes"
+    assert asked.state.read_manifest(DATE) is None, "nothing is visible before the caller publishes"
     kept = [
         json.loads(line) for path in (tmp_path / "state/corrupt" / f"dt={DATE}").glob("*.json") for line in path.read_text().splitlines()
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_jobs.faults import Ended, chain, explained
+from spark_jobs.faults import Ended, explain_fault, list_causes
 
 HERE = Ended("local[2]", local=True, heap="1024m", work_folder="/tmp/work")
 CLUSTER = Ended("spark://host:7077", local=False, heap="1g", work_folder="")
@@ -26,14 +26,14 @@ KNOWN = [
 
 @pytest.mark.parametrize(("ended", "text", "way_out"), KNOWN)
 def test_each_fault_says_the_way_out_in_one_line(ended: Ended, text: str, way_out: str) -> None:
-    line = explained(RuntimeError(f"{text}\n\tat org.apache.spark.Something(Thing.scala:7)"), ended)
+    line = explain_fault(RuntimeError(f"{text}\n\tat org.apache.spark.Something(Thing.scala:7)"), ended)
     assert line is not None
     assert way_out in line
     assert "\n" not in line
 
 
 def test_another_error_is_left_as_it_is() -> None:
-    assert explained(RuntimeError("[PATH_NOT_FOUND] no such path"), HERE) is None
+    assert explain_fault(RuntimeError("[PATH_NOT_FOUND] no such path"), HERE) is None
 
 
 def test_the_error_behind_the_error_is_found() -> None:
@@ -44,5 +44,5 @@ def test_the_error_behind_the_error_is_found() -> None:
             raise OSError("Connection refused")  # noqa: B904 - raised while the other was handled, as in a finally
     except OSError as caught:
         error = caught
-    assert [type(each) for each in chain(error)] == [OSError, RuntimeError]
-    assert "--driver-memory" in str(explained(error, HERE))
+    assert [type(each) for each in list_causes(error)] == [OSError, RuntimeError]
+    assert "--driver-memory" in str(explain_fault(error, HERE))

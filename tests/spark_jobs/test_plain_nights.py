@@ -68,7 +68,7 @@ def nights(folder: Path, name: str, log: Path) -> list[bytes]:
 def topics(folder: Path, date: str) -> tuple[pa.Table, dict[str, Any]]:
     """The table of a day, sorted, and its manifest but for the name of its data folder."""
     state = DayStates(Location.of("state", folder), LocalStorage())
-    manifest = state.manifest(date)
+    manifest = state.read_manifest(date)
     assert manifest is not None
     table = read_arrow(None, "topics", TOPICS, TOPICS_SCHEMA, [state.data(manifest)])
     facts = json.loads(next(folder.glob(f"dt={date}/manifest.json")).read_text())
@@ -189,7 +189,7 @@ def test_a_past_day_is_not_judged_by_quotas_that_were_learned_later(tmp_path: Pa
     state = DayStates(Location.of("state", place), LocalStorage())
 
     def families() -> set[str]:
-        manifest = state.manifest(DATES[1])
+        manifest = state.read_manifest(DATES[1])
         assert manifest is not None
         return set(read_arrow(None, "outcomes", OUTCOMES, OUTCOMES_SCHEMA, [state.data(manifest)])["family"].to_pylist())
 

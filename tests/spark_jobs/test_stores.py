@@ -83,7 +83,7 @@ def test_a_night_on_a_store_is_the_night_on_local_files(
         assert [entry["path"] for entry in there.inputs] == [entry["path"] for entry in here.inputs]
         assert [entry["rows"] for entry in there.inputs] == [entry["rows"] for entry in here.inputs]
     assert all(str(entry["checksum"]).startswith("etag:" if store == "s3a" else "MD5") for entry in there.inputs)
-    manifest = DayStates(root.child("state"), storage).manifest(DATE)
+    manifest = DayStates(root.child("state"), storage).read_manifest(DATE)
     assert manifest is not None
     assert manifest.corrupt == 1
     data = [entry.name for entry in storage.list(root.child("state", f"dt={DATE}")) if entry.is_folder]

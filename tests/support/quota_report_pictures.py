@@ -15,7 +15,7 @@ from typing import Any, Final
 from limiter.quota_snapshot import Snapshot
 from spark_jobs.backtest.candidate import describe_judged_days, judge_day
 from spark_jobs.method.pins import Pin
-from spark_jobs.nights.night import lowered_ppm, most_lowered
+from spark_jobs.nights.night import compute_lowered_ppm, list_most_lowered
 from spark_jobs.nights.plan import plan
 from spark_jobs.nights.rails import Rails
 from spark_jobs.parameters import Parameters
@@ -88,8 +88,8 @@ def told(nights: Nights, week: Week, *more: str, **manifest: Any) -> tuple[Snaps
     found = plan(live, replace(result, computed_at="2026-04-06T00:12:09Z", code="0.9.0"), Rails())
     dates = [each.date for each in nights.manifests[-6:]] + [facts.date]
     days = [judge_day(date, each, found.publish, live) for date, each in zip(dates, [*nights.topics[-6:], rows], strict=True)]
-    lowered = lowered_ppm(found.publish, days)
-    of: dict[str, Any] = {"lowered_ppm": lowered, "lowered_topics": most_lowered(days)} if lowered else {}
+    lowered = compute_lowered_ppm(found.publish, days)
+    of: dict[str, Any] = {"lowered_ppm": lowered, "lowered_topics": list_most_lowered(days)} if lowered else {}
     for each in of.get("lowered_topics", ()):
         each["refused"] *= SAMPLED
     quotas = tuple(replace(each, evidence=of_whole_days(each.evidence)) for each in found.publish.quotas)

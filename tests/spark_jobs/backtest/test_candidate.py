@@ -9,7 +9,7 @@ import pytest
 from limiter.quota_snapshot import Quota, Snapshot
 from spark_jobs.backtest.candidate import describe_judged_days, judge_days, select_same_kind
 from spark_jobs.days import Day
-from spark_jobs.nights.night import most_lowered
+from spark_jobs.nights.night import list_most_lowered
 from support.quota_weeks.states import SECONDS, keep_day, state_at
 
 FRIDAY = Day("2026-11-20")
@@ -53,7 +53,7 @@ def test_only_topics_with_a_quota_and_none_that_a_person_pinned(weeks: Path) -> 
     assert found[-1].with_pins == pytest.approx(50 / 150), "what is promised has them"
     assert found[-1].topics == {("rocketmq", "audit"): pytest.approx(SECONDS * 50)}
     most = {"protocol": "rocketmq", "topic": "audit", "refused": pytest.approx(SECONDS * 50), "worst": FRIDAY.date}
-    assert most_lowered(found) == [most], "in the mean of the days"
+    assert list_most_lowered(found) == [most], "in the mean of the days"
 
 
 def test_the_first_night_has_no_days_and_says_so(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from limiter.quota_snapshot import Quota, Snapshot
-from spark_jobs.nights.plan import plan, shown_burst, shown_rate
+from spark_jobs.nights.plan import plan, show_burst, show_rate
 from spark_jobs.nights.rails import Rails
 
 
@@ -33,8 +33,8 @@ def test_differences(live: dict[str, float], new: dict[str, float], kinds: list[
     [("bytes", 26214400.0, "25MiB/s"), ("messages", 2000000.0, "2000000/s"), ("messages", 2.5, "2.5/s"), ("messages", 0.0, "0/s")],
 )
 def test_rates_are_written_as_limits_are(dimension: str, each_second: float, shown: str) -> None:
-    assert shown_rate(dimension, each_second) == shown
+    assert show_rate(dimension, each_second) == shown
 
 
 def test_bursts_of_bytes_are_sizes() -> None:
-    assert (shown_burst("bytes", 2097152), shown_burst("messages", 2097152), shown_burst("bytes", None)) == ("2MiB", "2097152", None)
+    assert (show_burst("bytes", 2097152), show_burst("messages", 2097152), show_burst("bytes", None)) == ("2MiB", "2097152", None)

@@ -44,7 +44,7 @@ def test_a_day_is_what_its_manifest_names_and_earlier_data_goes(state: DayStates
     for _ in range(2):
         staged = fill(state, state.stage(DATE))
         state.publish(manifest(DATE, staged.name))
-    found = state.manifest(DATE)
+    found = state.read_manifest(DATE)
     assert found == manifest(DATE, staged.name)
     assert state.data(found) == staged
     assert data_folders(state) == [staged.name]
@@ -70,7 +70,7 @@ def test_a_run_that_died_leaves_the_old_day_and_is_swept_by_the_next(state: DayS
     first = fill(state, state.stage(DATE))
     state.publish(manifest(DATE, first.name))
     died = fill(state, state.stage(DATE))
-    assert state.manifest(DATE) == manifest(DATE, first.name)
+    assert state.read_manifest(DATE) == manifest(DATE, first.name)
     assert set(data_folders(state)) == {first.name, died.name}
     state.stage(DATE)
     assert data_folders(state) == [first.name]
@@ -89,7 +89,7 @@ def test_a_run_that_dies_while_it_publishes_leaves_the_old_day(tmp_path: Path) -
     full = DayStates(good.root, Full())
     with pytest.raises(OSError, match="No space left"):
         full.publish(manifest(DATE, fill(full, full.stage(DATE)).name))
-    found = good.manifest(DATE)
+    found = good.read_manifest(DATE)
     assert found == manifest(DATE, first.name)
     assert good.storage.list(good.data(found)) != []
 
@@ -100,8 +100,8 @@ def test_only_days_before_and_within_memory_are_remembered(state: DayStates) -> 
     fill(state, state.stage("2026-11-18"))
     for name in ("nights/dt=2026-11-16/quotas.json", "corrupt/dt=2026-11-16/x.json", "dt=never/manifest.json", "dt=20261116/manifest.json"):
         state.storage.write(state.root.child(name), b"{}")
-    assert [day.date for day in state.before(DATE, 7)] == ["2026-11-17", "2026-11-19"]
-    assert state.dates() == ["2026-11-01", "2026-11-17", "2026-11-18", "2026-11-19", "2026-11-20", "2026-11-21"]
+    assert [day.date for day in state.read_manifests_before(DATE, 7)] == ["2026-11-17", "2026-11-19"]
+    assert state.list_dates() == ["2026-11-01", "2026-11-17", "2026-11-18", "2026-11-19", "2026-11-20", "2026-11-21"]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_only_days_before_and_within_memory_are_remembered(state: DayStates) -> 
 def test_a_damaged_manifest_is_named_with_the_way_out(state: DayStates, text: str) -> None:
     state.storage.write(state.folder(DATE).child("manifest.json"), text.encode("latin-1"))
     with pytest.raises(InsufficientInputError, match=r"manifest\.json: .*compute the day again"):
-        state.manifest(DATE)
+        state.read_manifest(DATE)
     assert state.stage(DATE).name.startswith("data-"), "computing it again is the way out"
 
 
@@ -119,7 +119,7 @@ def test_a_state_of_the_first_format_is_refused_with_the_way_out(state: DayState
     with pytest.raises(
         InsufficientInputError, match=r"dt=2026-11-19/manifest\.json: format 1, this program reads 2; compute the day again"
     ):
-        state.before(DATE, 7)
+        state.read_manifests_before(DATE, 7)
 
 
 def test_equal_manifests_are_equal_bytes() -> None:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from spark_jobs.storage.failures import as_os_error, explained, of_spark
+from spark_jobs.storage.failures import as_os_error, explain_spark_error, explain_store_error
 from spark_jobs.storage.location import Location
 
 S3 = Location.of("log", "s3a://bucket/log")
@@ -28,7 +28,7 @@ S3 = Location.of("log", "s3a://bucket/log")
     ],
 )
 def test_one_line_with_the_way_out(chain: list[tuple[str, str]], found: str) -> None:
-    line = explained(chain, S3)
+    line = explain_store_error(chain, S3)
     assert re.search(found, line)
     assert "\n" not in line
 
@@ -41,10 +41,16 @@ def test_a_failed_task_is_told_by_its_store_or_in_sparks_own_words() -> None:
     task = "Job aborted due to stage failure: Task 0 in stage 5.0 failed 1 times: Lost task 0.0 in stage 5.0 (TID 5) (h executor driver): "
     local = Location.of("log", "/log")
     damaged = ValueError(f"{task}x.SparkException: Encountered error while reading file file:///a.parquet.\n\tat x")
-    assert str(of_spark(damaged, [local, S3])) == "Spark: x.SparkException: Encountered error while reading file file:///a.parquet."
+    assert (
+        str(explain_spark_error(damaged, [local, S3])) == "Spark: x.SparkException: Encountered error while reading file file:///a.parquet."
+    )
     assert re.match(
         "s3a://bucket/log: credentials are missing or not enough .*AWS_ACCESS_KEY_ID",
-        str(of_spark(ValueError(f"{task}java.nio.file.AccessDeniedException: s3a://bucket/log/x: NoAuthWithAWSException"), [local, S3])),
+        str(
+            explain_spark_error(
+                ValueError(f"{task}java.nio.file.AccessDeniedException: s3a://bucket/log/x: NoAuthWithAWSException"), [local, S3]
+            )
+        ),
     )
 
 
@@ -55,7 +61,9 @@ def test_what_a_python_worker_raised_is_told_whole() -> None:
         "    raise ValueError(name)\nValueError: a topic\nof two lines"
     )
     said = str(
-        of_spark(ValueError(f"An exception was thrown from the Python worker. Please see the stack trace below.\n{trace}\n\tat x.Y\n"), [])
+        explain_spark_error(
+            ValueError(f"An exception was thrown from the Python worker. Please see the stack trace below.\n{trace}\n\tat x.Y\n"), []
+        )
     )
     assert said.splitlines()[0] == "a Python worker of Spark failed: of two lines"
     assert said.endswith(trace)
