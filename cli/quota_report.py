@@ -140,10 +140,10 @@ def show(
 
 
 def _show_topic(remote: Remote, snapshot: Snapshot, topic: str, protocol: str | None) -> None:
-    from spark_jobs.report.text import for_encoding, lines_of
+    from spark_jobs.report.text import for_encoding, render_topic
 
     quotas = [quota.to_json() for quota in snapshot.quotas if quota.topic == topic and protocol in {None, quota.protocol}]
-    lines = lines_of(snapshot, topic, protocol)
+    lines = render_topic(snapshot, topic, protocol)
     if not lines or (not quotas and remote.form != "table"):
         raise CommandError(NOT_FOUND, f"{topic} has no quota{_nearest(snapshot, topic)}")
     if remote.form != "table":

@@ -19,7 +19,7 @@ def _parameter(default: Any, text: str, *, least: int = 0, most: int | None = No
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """The parameters of a run. docs/design/quotas.md has what they stand for; where it says "guess" a default has not been measured."""
+    """The parameters of a run. docs/design/quotas.md explains them; where it says "guess" a default has not been measured."""
 
     target_refused_ppm: int = _parameter(
         1000, "so many of a million messages may be refused, over all topics and nights", least=1, most=500_000
@@ -101,7 +101,7 @@ class Parameters:
         return asdict(self)
 
     def fingerprint(self) -> str:
-        """Names the parameters that a day's rows are made with, in the day's manifest: for people who ask why two days differ.
+        """A hash of the parameters that a day's rows are made with, for the day's manifest: people compare it where two days differ.
 
         Nothing is decided by it. Days of another time zone are left out by their manifest's `zone`; a day that was computed with another
         `storm_share_ppm` is remembered with the others until it is computed again.

@@ -49,11 +49,11 @@ QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # the light com
 LONG_RUN: Final = "-XX:+UseParallelGC -XX:MetaspaceSize=256m -XX:CompileThresholdScaling=2"
 SMALL_HEAP: Final = "-XX:+UseSerialGC -XX:MetaspaceSize=256m -XX:CompileThresholdScaling=2"
 SMALL_HEAP_BYTES: Final = 2 * GB  # with MAX_HEAP a large night; between the two a guess
-LAUNCHER: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # of the Java that puts the command of the other one together
+LAUNCHER: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # options of the Java that puts the command of the other one together
 # Out of memory it ends at once, with code 3, and says so where we leave it out (NOISE): see `faults.py`.
 END_WITHOUT_MEMORY: Final = "-XX:+ExitOnOutOfMemoryError -XX:+DisplayVMOutputToStderr"
 
-LOOPBACK: Final = "127.0.0.1"  # of a local master, which talks to its own processes only
+LOOPBACK: Final = "127.0.0.1"  # address of a local master, which talks to its own processes only
 GRACE_S: Final = 3.0  # seconds; for Java to stop its context and remove its files; it takes about 0.5 s (measured 2026-11)
 NOISE: Final = (
     b"WARNING: Using incubator modules",
@@ -212,7 +212,7 @@ def spark_session(
 
 @contextmanager
 def _explaining(settings: Mapping[str, str], java: OwnJava | None) -> Iterator[None]:
-    """Turn what Spark says when it cannot go on into SparkFaultError."""
+    """Turn the errors of a Spark that cannot go on into SparkFaultError."""
     try:
         yield
     except Exception as error:

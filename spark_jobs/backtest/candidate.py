@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from spark_jobs.days import Day
 from spark_jobs.method.memory import Floats
 from spark_jobs.night import read_rates, read_surfaces
-from spark_jobs.report.words import share
+from spark_jobs.report.words import share_text
 from spark_jobs.schemas import TOPICS as TOPICS_SCHEMA
 from spark_jobs.state.state import DayStates
 from spark_jobs.state.tables import read_arrow
@@ -105,9 +105,9 @@ def describe_judged_days(days: Sequence[JudgedDay]) -> str:
     worst = max(days, key=lambda day: day.share)
     past = f"the last {len(days)} days" if len(days) > 1 else "the last day"
     said = f"A check of topics without a pin, no forecast: of {past}, which they were learned from, tonight's quotas would have refused "
-    said += f"{_format_share(days, 'refused')} (most on {worst.date}: {share(worst.share)})"
+    said += f"{_format_share(days, 'refused')} (most on {worst.date}: {share_text(worst.share)})"
     return said + (f"; those before them {_format_share(days, 'live')}" if all(day.live is not None for day in days) else "")
 
 
 def _format_share(days: Sequence[JudgedDay], what: str) -> str:
-    return share(sum(getattr(day, what) for day in days) / sum(day.offered for day in days))
+    return share_text(sum(getattr(day, what) for day in days) / sum(day.offered for day in days))

@@ -15,7 +15,7 @@ from spark_jobs.method.history import History
 from spark_jobs.method.memory import Floats, Ints, Memory, find_greatest, mean_of
 from spark_jobs.method.pins import Pin
 from spark_jobs.parameters import Parameters
-from spark_jobs.report.words import TIMES, rate, three
+from spark_jobs.report.words import TIMES, number_text, rate_text
 
 NIGHTS: Final = (7, 28)
 UNITS: Final = {"messages": "messages", "bytes": "bytes"}
@@ -148,30 +148,33 @@ class Facts:
         if np.isnan(decided.rates[at]):
             return "learning", "learning: nothing is known of it yet; the rule of the file stands"
         level, peak, wanted = (float(each[at]) for each in (decided.shape.level, decided.shape.peakiness, decided.wanted))
-        reason = f"{rate(dimension, level)} expected {TIMES} {three(peak)} for its busiest seconds {TIMES} {three(self._k)} for safety"
+        reason = (
+            f"{rate_text(dimension, level)} expected {TIMES} {number_text(peak)} for its busiest seconds "
+            f"{TIMES} {number_text(self._k)} for safety"
+        )
         if self._family != "quota":
             reason = f"{self._family} at the same reserve as the method"
-        now = rate(dimension, float(decided.rates[at]))
+        now = rate_text(dimension, float(decided.rates[at]))
         if decided.cut[at]:
             return "held" if decided.held[
                 at
-            ] else "quota", f"{reason} = {rate(dimension, wanted)}; {self._describe_cut(at)} leaves it {now}"
+            ] else "quota", f"{reason} = {rate_text(dimension, wanted)}; {self._describe_cut(at)} leaves it {now}"
         if decided.held[at]:
-            return "held", f"{reason} = {rate(dimension, wanted)}; one night may move it no further than to {now}"
+            return "held", f"{reason} = {rate_text(dimension, wanted)}; one night may move it no further than to {now}"
         if decided.kept[at]:
-            reason += f" = {rate(dimension, wanted)}; the quota of {now} is near enough, and stays"
+            reason += f" = {rate_text(dimension, wanted)}; the quota of {now} is near enough, and stays"
         elif decided.rates[at] < wanted * (1 - 1e-9):
-            reason += f" = {rate(dimension, wanted)}; {self._describe_cut(at)} leaves it {now}"
+            reason += f" = {rate_text(dimension, wanted)}; {self._describe_cut(at)} leaves it {now}"
         return "quota", reason
 
     def _describe_cut(self, at: int) -> str:
         decided = self.decided
         if decided.ceiling and decided.rates[at] >= decided.ceiling * (1 - 1e-9):
-            return f"the ceiling of {rate(self._dimension, decided.ceiling)}"
+            return f"the ceiling of {rate_text(self._dimension, decided.ceiling)}"
         if not decided.capacity:
             return "the ceiling or the capacity"
-        whole = f"the capacity of {rate(self._dimension, decided.capacity)}"
-        return f"{whole}, less the {rate(self._dimension, decided.fixed)} of pins," if decided.fixed else whole
+        whole = f"the capacity of {rate_text(self._dimension, decided.capacity)}"
+        return f"{whole}, less the {rate_text(self._dimension, decided.fixed)} of pins," if decided.fixed else whole
 
 
 def _make_quota(

@@ -373,12 +373,12 @@ class Nightly:
     def _end(self, code: int, found: QuotaPlan, outcome: str, stops: Sequence[str] = (), published: str = "") -> Result:
         """Write the report; it must not end a night that is published. `stops`: why it is not; `published`: what the gateways did."""
         from spark_jobs.report import write_reports
-        from spark_jobs.report.needs import names
+        from spark_jobs.report.needs import join_names
 
         date, options = self._options.date, self._options
         gateways = [gateway.name for gateway in self._gateways] if published else []
         told = {"gateways": gateways, "command": list(options.command), "ratio": options.rails.ratio, "guard_rails": list(stops)}
-        said = f"{published[:1].upper()}{published[1:]} at {names(gateways)}" if published else outcome
+        said = f"{published[:1].upper()}{published[1:]} at {join_names(gateways)}" if published else outcome
         files = write_reports(found.publish, self._before, {**found.to_json(), **told, "outcome": said, "judged": self._judged})
         for name, data in files.items():
             self._nights.write(date, name, data)

@@ -1,4 +1,4 @@
-"""The report of a night: what the quotas are, what changed and why, and how well they did; as HTML, Markdown and JSON.
+"""The report of a night: the quotas, their changes and the reasons, and how well they did; as HTML, Markdown and JSON.
 
     facts.py -> digest.py -> page.py (HTML), markdown.py, digest.to_json
     text.py: one topic for a terminal of 80 columns
@@ -15,8 +15,8 @@ from typing import Any
 
 from limiter.quota_snapshot import Snapshot, normal
 from spark_jobs.report.digest import digest, to_json
-from spark_jobs.report.markdown import markdown
-from spark_jobs.report.page import page
+from spark_jobs.report.markdown import render_markdown
+from spark_jobs.report.page import render_page
 
 
 def write_reports(
@@ -34,4 +34,4 @@ def write_reports(
     """
     found = digest(snapshot, before, plan, backtest)
     twin = json.dumps(normal(to_json(found)), sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return {"report.html": page(found).encode(), "report.md": markdown(found).encode(), "report.json": twin.encode() + b"\n"}
+    return {"report.html": render_page(found).encode(), "report.md": render_markdown(found).encode(), "report.json": twin.encode() + b"\n"}

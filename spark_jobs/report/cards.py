@@ -1,16 +1,16 @@
-"""One card for each topic that matters: why its quota is what it is, demand against quota, and what other quotas would have done."""
+"""One card for each topic that matters: the reason of its quota, demand against quota, and the outcomes of other quotas."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
-from spark_jobs.report.chart import chart
+from spark_jobs.report.chart import render_chart
 from spark_jobs.report.digest import Digest, has_moved
 from spark_jobs.report.facts import SideFacts, Topic
-from spark_jobs.report.markup import name_of, nights_table, t
+from spark_jobs.report.markup import escape_html, name_of, nights_table
 from spark_jobs.report.sentences import causes_text, change_text, dimensions_of, facts_line, gateways_text, quota_text, reason_of
-from spark_jobs.report.words import UNKNOWN, pluralise, rate, times
+from spark_jobs.report.words import UNKNOWN, factor_text, pluralise, rate_text
 
 KEY: Final = (
     ("m", "M2 12V4H24V12z", "mean of the day"),
@@ -21,7 +21,7 @@ KEY: Final = (
 )
 
 
-def cards(found: Digest) -> Iterator[str]:
+def render_cards(found: Digest) -> Iterator[str]:
     if not found.charted:
         return
     left = len(found.ranked) - len(found.charted)
@@ -44,37 +44,38 @@ def cards(found: Digest) -> Iterator[str]:
 
 def _card(topic: Topic) -> Iterator[str]:
     tags = [name for name in (topic.status, "new" if topic.is_new else None) if name and name != "quota"]
-    tagged = "".join(f" <span class=tag>{t(name, 40)}</span>" for name in tags)
+    tagged = "".join(f" <span class=tag>{escape_html(name, 40)}</span>" for name in tags)
     yield f"<section class=card><h3>{name_of(topic.protocol, topic.name)}{tagged}</h3>"
     said = [] if topic.status == "quota" and topic.sides and topic.sides[0].forecast is not None else [f"{reason_of(topic)}."]
     said += [f"Since the night before: {moved}."] if (moved := causes_text(topic)) else []
     said += [] if topic.days is None else [f"Learned from {pluralise(topic.days, 'day')} with traffic."]
-    yield f"<p class=small>{t(' '.join(said))}</p>"
+    yield f"<p class=small>{escape_html(' '.join(said))}</p>"
     for at, side in enumerate(dimensions_of(topic)):
         if at:
-            yield f"<details><summary>Bytes: {t(change_text(side))}</summary>"
+            yield f"<details><summary>Bytes: {escape_html(change_text(side))}</summary>"
         yield from _side(side)
         if at:
             yield "</details>"
     if topic.gateways:
-        yield f"<p class='quiet small'>Gateways, by demand of 7 days: {t(gateways_text(topic))}</p>"
+        yield f"<p class='quiet small'>Gateways, by demand of 7 days: {escape_html(gateways_text(topic))}</p>"
     yield "</section>"
 
 
 def _side(side: SideFacts) -> Iterator[str]:
     name = side.dimension.capitalize()
-    yield f"<p class=small><b>{name} {t(quota_text(side))}</b>; was {t(_was(side))}<br>{t(facts_line(side))}</p>"
-    yield chart(side) or f"<p class='quiet small'>Demand of past days: {UNKNOWN}.</p>"
+    quota, was, facts = map(escape_html, (quota_text(side), _before_text(side), facts_line(side)))
+    yield f"<p class=small><b>{name} {quota}</b>; was {was}<br>{facts}</p>"
+    yield render_chart(side) or f"<p class='quiet small'>Demand of past days: {UNKNOWN}.</p>"
     if side.nights7 is not None or side.nights28 is not None:
         yield from nights_table("", side.nights7, side.nights28)
     else:
         yield f"<p class='quiet small'>Refused out of sample: {UNKNOWN}; the first figures come with the night after a quota's first.</p>"
 
 
-def _was(side: SideFacts) -> str:
+def _before_text(side: SideFacts) -> str:
     if side.before_rate is None:
         return "none" if side.before_known else UNKNOWN
     factor = side.factor()
     if factor is not None and not has_moved(factor):
         return "the same"
-    return rate(side.dimension, side.before_rate) + (f" ({times(factor)})" if factor is not None else "")
+    return rate_text(side.dimension, side.before_rate) + (f" ({factor_text(factor)})" if factor is not None else "")

@@ -1,4 +1,4 @@
-"""A chart of one topic: demand against quota over the last days, and what was refused, as one inline SVG without script.
+"""A chart of one topic: demand against quota over the last days, and the refused part, as one inline SVG without script.
 
 Three layers over one axis of days: the band from nothing to the day's mean, a tick at the day's busiest second, the quota as a line with
 steps. Where the busiest second is far above the mean a linear axis would show the mean as nothing, so the axis is logarithmic then, and
@@ -11,8 +11,8 @@ from datetime import date
 from html import escape
 
 from spark_jobs.report.facts import DayFacts, SideFacts
-from spark_jobs.report.scale import DAYS, Scale, placed
-from spark_jobs.report.words import UNKNOWN, amount, rate, short_day
+from spark_jobs.report.scale import DAYS, Scale, place_days
+from spark_jobs.report.words import UNKNOWN, amount_text, rate_text, short_day
 
 WIDTH, HEIGHT = 420, 168  # units of the drawing; the page scales it to the column
 LEFT, RIGHT, TOP = 62, 4, 8
@@ -20,9 +20,9 @@ FLOOR = 108  # y of the axis of days
 REFUSED_TOP, REFUSED_FLOOR = 122, 146
 
 
-def chart(side: SideFacts) -> str:
+def render_chart(side: SideFacts) -> str:
     """The SVG of one dimension of a topic; an empty text where no day is known."""
-    days = placed(side.series)
+    days = place_days(side.series)
     if not days:
         return ""
     scale = Scale(tuple(day for _, day in days), side.rate, side.dimension)
@@ -48,7 +48,9 @@ def chart(side: SideFacts) -> str:
             joined = at == last_at + 1
             steps.append(f"{'' if joined and y_text == last_y else f'V{y_text}' if joined else f'M{_n(x)} {y_text}'}H{_n(x + wide)}")
             last_at, last_y = at, y_text
-        hovers.append(f'<rect x="{_n(x)}" y="0" width="{_n(wide)}" height="{REFUSED_FLOOR}"><title>{_told(dimension, day)}</title></rect>')
+        hovers.append(
+            f'<rect x="{_n(x)}" y="0" width="{_n(wide)}" height="{REFUSED_FLOOR}"><title>{_day_text(dimension, day)}</title></rect>'
+        )
     parts.append(f'<path class="m" d="{"".join(means)}"/><path class="b" d="{"".join(busiest)}"/><path class="q" d="{"".join(steps)}"/>')
     if side.rate is not None:  # the quota that this snapshot brings, from the last day on
         y_text = _n(_y(scale, side.rate))
@@ -68,7 +70,7 @@ def _refused(dimension: str, days: list[tuple[int, DayFacts]], wide: float) -> l
     said = "refused" if known else "refused: ?"
     parts = [
         f'<text x="{LEFT - 4}" y="{REFUSED_TOP + 8}" class="e">{said}</text>',
-        f'<text x="{LEFT - 4}" y="{REFUSED_FLOOR}" class="e">{amount(dimension, top) if known else ""}</text>',
+        f'<text x="{LEFT - 4}" y="{REFUSED_FLOOR}" class="e">{amount_text(dimension, top) if known else ""}</text>',
         f'<path class="a" d="M{LEFT} {REFUSED_FLOOR}H{WIDTH - RIGHT}"/>',
     ]
     bars = [
@@ -92,18 +94,18 @@ def _dates(days: list[tuple[int, DayFacts]], wide: float) -> list[str]:
     return parts
 
 
-def _told(dimension: str, day: DayFacts) -> str:
-    quota = "none" if day.quota is None else rate(dimension, day.quota)
+def _day_text(dimension: str, day: DayFacts) -> str:
+    quota = "none" if day.quota is None else rate_text(dimension, day.quota)
     return (
-        f"{short_day(day.day)}: mean {rate(dimension, day.mean)}, busiest second {rate(dimension, day.busiest)}, "
-        f"quota {quota}, refused {amount(dimension, day.refused)}"
+        f"{short_day(day.day)}: mean {rate_text(dimension, day.mean)}, busiest second {rate_text(dimension, day.busiest)}, "
+        f"quota {quota}, refused {amount_text(dimension, day.refused)}"
     )
 
 
 def _summary(side: SideFacts, days: list[tuple[int, DayFacts]]) -> str:
     newest = days[-1][1]
-    quota = rate(side.dimension, side.rate) if side.rate is not None else "none"
-    return f"{side.dimension}, {len(days)} days. New quota {quota}. {_told(side.dimension, newest)}".replace(UNKNOWN, "unknown")
+    quota = rate_text(side.dimension, side.rate) if side.rate is not None else "none"
+    return f"{side.dimension}, {len(days)} days. New quota {quota}. {_day_text(side.dimension, newest)}".replace(UNKNOWN, "unknown")
 
 
 def _n(value: float) -> str:

@@ -1,4 +1,4 @@
-"""What goes into a report, and in which order: the biggest changes first, and charts for the topics that matter.
+"""The content of a report, in order: the biggest changes first, and charts for the topics that matter.
 
 All three forms (HTML, Markdown, JSON) are written from one `Digest`, so they say the same.
 """
@@ -15,12 +15,12 @@ from limiter.quota_snapshot import Quota, Snapshot
 from spark_jobs.report.facts import LISTS, PUBLISHED, FleetFacts, NightFacts, SideFacts, Topic, mapping, number
 from spark_jobs.report.reading import read_fleet, read_topics
 from spark_jobs.report.replayed import Replayed, read_replayed
-from spark_jobs.report.tomorrow import expected
-from spark_jobs.report.words import rate
+from spark_jobs.report.tomorrow import read_expected
+from spark_jobs.report.words import rate_text
 
 MAX_CHARTS: Final = 200  # topics shown with charts; about 12 kB each, so 2.4 MB of the page (measured 2026-11)
-FIRST: Final = 3  # topics to look at first: what one person does in a morning (a guess)
-FIRST_PART: Final = 0.01  # of all refused messages: with less a topic is none of them (a guess)
+FIRST: Final = 3  # topics to look at first: the work of one person in a morning (a guess)
+FIRST_PART: Final = 0.01  # part of all refused messages: with less a topic is none of them (a guess)
 MAX_CHANGES: Final = 100  # changes at the top of the page; more than anybody reads (a guess)
 MAX_LISTED: Final = 100  # topics of one list (held, learning, ...) on the page (a guess)
 MAX_ROWS: Final = 10_000  # rows of the table of all topics; about 500 bytes each, so 5 MB (measured 2026-11)
@@ -37,13 +37,13 @@ class Digest:
     changed: tuple[Topic, ...]
     refused: tuple[Topic, ...]
     removed: tuple[Quota, ...]
-    outcome: str | None  # what was done with the snapshot, one sentence
-    judged: str | None  # what the snapshot would have refused on past days, one sentence
+    outcome: str | None  # a sentence about what was done with the snapshot
+    judged: str | None  # a sentence about what the snapshot would have refused on past days
     guard_rails: tuple[str, ...]
     backtest: Replayed | None
     backtest_totals: Mapping[str, Any]  # as the backtest says them
-    gateways: tuple[str, ...] = ()  # that have the snapshot
-    command: tuple[str, ...] = ()  # the night once more: its words
+    gateways: tuple[str, ...] = ()  # names of those that have the snapshot
+    command: tuple[str, ...] = ()  # words of the night's command
     ratio: float = 2.0  # a quota falls to 1/ratio in one publication
     slowed: Mapping[tuple[str, str], tuple[float, float]] = field(default_factory=dict)  # falls that take more nights: messages, to where
 
@@ -68,14 +68,14 @@ class Digest:
 
 
 def digest(snapshot: Snapshot, before: Snapshot | None, plan: Mapping[str, Any] | None, backtest: Mapping[str, Any] | None) -> Digest:
-    """Read a snapshot with what is known besides. Unknown members of `plan` and `backtest` are left out."""
+    """Read a snapshot, the one before, its plan and a backtest. Unknown members of `plan` and `backtest` are left out."""
     topics = read_topics(snapshot, before)
     now = {(quota.protocol, quota.topic) for quota in snapshot.quotas}
     asked = plan or {}
     rails, gateways, words = (asked.get(name) for name in ("guard_rails", "gateways", "command"))
     return Digest(
-        fleet=with_held(read_fleet(snapshot, before, topics), asked.get("held"), topics),
-        ranked=ranked(topics),
+        fleet=add_held(read_fleet(snapshot, before, topics), asked.get("held"), topics),
+        ranked=rank_topics(topics),
         changed=tuple(sorted((topic for topic in topics if has_changed(topic)), key=_by_change)),
         refused=tuple(sorted((topic for topic in topics if topic.refused() > 0), key=_by_refused)),
         removed=tuple(quota for quota in before.quotas if (quota.protocol, quota.topic) not in now) if before is not None else (),
@@ -87,18 +87,18 @@ def digest(snapshot: Snapshot, before: Snapshot | None, plan: Mapping[str, Any] 
         gateways=tuple(map(str, gateways)) if isinstance(gateways, list) else (),
         command=tuple(map(str, words)) if isinstance(words, list) else (),
         ratio=max(number(asked.get("ratio")) or 2.0, 1.01),
-        slowed=dict(_slowed(asked.get("held"))),
+        slowed=dict(_list_slowed(asked.get("held"))),
     )
 
 
-def _slowed(held: object) -> Iterator[tuple[tuple[str, str], tuple[float, float]]]:
+def _list_slowed(held: object) -> Iterator[tuple[tuple[str, str], tuple[float, float]]]:
     for each in map(mapping, held if isinstance(held, list) else []):
         wanted, at = number(each.get("wanted")), number(each.get("held"))
         if each.get("dimension") == "messages" and wanted is not None and at is not None and wanted < at:
             yield (str(each.get("protocol", "")), str(each.get("topic", ""))), (at, wanted)
 
 
-def with_held(fleet: FleetFacts, held: object, topics: tuple[Topic, ...]) -> FleetFacts:
+def add_held(fleet: FleetFacts, held: object, topics: tuple[Topic, ...]) -> FleetFacts:
     """`fleet` with the topics that publishing holds at a rail besides those that the night held, and with the state of each topic."""
     listed = list(fleet.lists["held"] or ())
     known = {(protocol, topic) for protocol, topic, _ in listed}
@@ -106,13 +106,13 @@ def with_held(fleet: FleetFacts, held: object, topics: tuple[Topic, ...]) -> Fle
         key = str(each.get("protocol", "")), str(each.get("topic", ""))
         if key[1] and key not in known:
             dimension = str(each.get("dimension", "messages"))
-            wanted, at = (rate(dimension, number(each.get(name))) for name in ("wanted", "held"))
+            wanted, at = (rate_text(dimension, number(each.get(name))) for name in ("wanted", "held"))
             listed.append((*key, f"{dimension}: wanted {wanted}, {at} after this night"))
     lists = {**fleet.lists, "held": tuple(listed)} if listed else fleet.lists
-    return replace(fleet, lists=lists, states=states(topics, lists))
+    return replace(fleet, lists=lists, states=count_states(topics, lists))
 
 
-def states(topics: tuple[Topic, ...], lists: Mapping[str, tuple[tuple[str, str, str], ...] | None]) -> dict[str, int]:
+def count_states(topics: tuple[Topic, ...], lists: Mapping[str, tuple[tuple[str, str, str], ...] | None]) -> dict[str, int]:
     """How many topics are in each state, each in one: a pin is a pin, whatever a rail does to the other dimension."""
     listed = {name: {(protocol, topic) for protocol, topic, _ in lists[name] or ()} for name in ("pinned", "held", "learning")}
     own = {(topic.protocol, topic.name): topic.status for topic in topics}
@@ -124,7 +124,7 @@ def states(topics: tuple[Topic, ...], lists: Mapping[str, tuple[tuple[str, str, 
 
 
 def has_changed(topic: Topic) -> bool:
-    """A rate moved, or the topic is new."""
+    """Whether a rate moved, or the topic is new."""
     return topic.is_new or has_moved(topic.move())
 
 
@@ -132,7 +132,7 @@ def has_moved(factor: float) -> bool:
     return factor > SAME or factor < 1 / SAME
 
 
-def ranked(topics: tuple[Topic, ...]) -> tuple[Topic, ...]:
+def rank_topics(topics: tuple[Topic, ...]) -> tuple[Topic, ...]:
     """All topics, those that matter first: in turn the biggest change, the most refused, the most demand, each topic once."""
     orders = (
         sorted((topic for topic in topics if has_changed(topic)), key=_by_change),
@@ -162,7 +162,7 @@ def _share(topic: Topic) -> float:
 
 
 def to_json(found: Digest) -> dict[str, Any]:
-    """The JSON twin. Every topic is in it; `series` only where the page has a chart: all others' are in the snapshot."""
+    """The JSON twin. Every topic is in it; `series` only where the page has a chart: the snapshot has all others."""
     fleet = found.fleet
     charted = {(topic.protocol, topic.name) for topic in found.charted}
     return {
@@ -179,7 +179,7 @@ def to_json(found: Digest) -> dict[str, Any]:
         "remarks": list(fleet.remarks),
         "target_refused": fleet.target,
         "realised": dict(fleet.realised),
-        "expected": None if (figure := expected(fleet)) is None else figure._asdict(),
+        "expected": None if (figure := read_expected(fleet)) is None else figure._asdict(),
         "promise": None if fleet.promise is None else list(fleet.promise),
         "k": dict(fleet.k),
         "evidence": dict(fleet.evidence),

@@ -1,4 +1,4 @@
-"""What a snapshot says, as typed facts. Evidence is free-form JSON, of this version or an older one: what is missing is None, never 0.
+"""The facts of a snapshot, typed. Evidence is free-form JSON, of this version or an older one: a missing value is None, never 0.
 
 Rates are messages or bytes per second, amounts messages or bytes, shares parts of 1. `messages` and `bytes` are the two dimensions.
 """
@@ -29,7 +29,7 @@ RULES: Final = {
 LISTS: Final = ("held", "learning", "pinned", "excluded")  # lists of topics in `night`
 
 ROUNDING: Final = 1.01  # times: factors are shown with three digits, so that much is no cause
-SHORT: Final = 0.999  # of what is needed; rates have six digits
+SHORT: Final = 0.999  # part of the needed rate; rates have six digits
 MAX_NUMBER: Final = 1e18  # messages or bytes; beyond it evidence is taken for a mistake: 10^15 per second is the largest rate of a quota
 
 Pair = tuple[float, int]
@@ -52,7 +52,7 @@ def words(value: object) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeFacts:
-    """What one way to set the quota would have refused and reserved (rate x seconds), in messages or bytes."""
+    """Refused and reserved (rate x seconds) by one way to set the quota, in messages or bytes."""
 
     refused: float | None
     reserved: float | None
@@ -82,7 +82,7 @@ class NightFacts:
 
 @dataclass(frozen=True, slots=True)
 class DayFacts:
-    """One day of a topic: mean demand and busiest second, the quota in force (per second), and what was refused."""
+    """One day of a topic: mean demand and busiest second, the quota in force (per second), and the refused messages or bytes."""
 
     day: str
     mean: float | None
@@ -107,7 +107,7 @@ class SideFacts:
     family: str | None
     hourly: float | None
     lower: float | None  # the least rate that needs no change: with less the topic has less than it needs
-    computed: float | None  # forecast x peakiness x k: what it would be if nothing held or lowered it
+    computed: float | None  # forecast x peakiness x k: the rate if nothing held or lowered it
     computed_before: float | None  # the same of the night before
     mean: float | None  # of the last days; snapshots before 0.3 have the median of the load instead
     percentile_99: float | None
@@ -123,7 +123,7 @@ class SideFacts:
         return None if self.pair is None else self.pair[0]
 
     def rest(self) -> float:
-        """What is left of the change beside its causes: the factors and this make up the change. 1.0 where they do without it."""
+        """The rest of the change beside its causes: the factors and this make up the change. 1.0 where they do without it."""
         factor = self.factor()
         if not factor or factor == math.inf or not self.causes:
             return 1.0
@@ -215,16 +215,16 @@ class FleetFacts:
     realised: Mapping[str, float | None]  # dimension -> share refused on the last day
     k: Mapping[str, float | None]
     families: Mapping[str, str | None]  # dimension -> the rule that all quotas follow: "quota" is the method, others are in RULES
-    evidence: Mapping[str, float | None]  # dimension -> what the guard's choice of a rule rests on: nights x topics
+    evidence: Mapping[str, float | None]  # dimension -> evidence behind the guard's choice of a rule: nights x topics
     lists: Mapping[str, tuple[tuple[str, str, str], ...] | None]  # of LISTS: (protocol, topic, reason)
     missing_gateways: tuple[str, ...] | None
-    remarks: tuple[str, ...]  # sentences of the night about what it was told: pins above the capacity
+    remarks: tuple[str, ...]  # sentences of the night about its options: pins above the capacity
     observed_seconds: float | None
     topics: int
     has_before: bool
     nights7: Mapping[str, NightFacts] = field(default_factory=dict)  # dimension -> all topics together
     nights28: Mapping[str, NightFacts] = field(default_factory=dict)
-    promise: tuple[float, float] | None = None  # shares of the messages: what nine of ten months of such nights refuse
+    promise: tuple[float, float] | None = None  # range of the share that nine of ten months of such nights refuse
     lowered: float | None = None  # share of the last days' messages that quotas lowered by a capacity, a ceiling or pins would have refused
     refused_days: tuple[tuple[str, float], ...] = ()  # messages refused on each of the days of `nights28`, of all topics
     short: int = 0  # topics with less than they need

@@ -1,6 +1,6 @@
-"""What needs somebody: in order of damage, with what happens if nothing is done, and with what to type.
+"""The needs of a night: faults that need somebody, in order of damage, each with its consequence and with the command to type.
 
-A note is what somebody may wonder about and need not mend: where quotas move by themselves, nobody is sent to work.
+A note is a fact to wonder about that nobody need mend: where quotas move by themselves, nobody is sent to work.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 from spark_jobs.method.pins import describe_over_capacity
 from spark_jobs.report.digest import Digest
 from spark_jobs.report.facts import FleetFacts
-from spark_jobs.report.sentences import over, realised_text
-from spark_jobs.report.tomorrow import CAREFUL, expected
-from spark_jobs.report.words import day_after, named_day, plain, pluralise, rate, share, three
+from spark_jobs.report.sentences import is_over_target, realised_text
+from spark_jobs.report.tomorrow import CAREFUL, read_expected
+from spark_jobs.report.words import clean_text, day_after, named_day, number_text, pluralise, rate_text, share_text
 
 FEW: Final = 8  # names in one sentence; the rest is counted
 THEN: Final = "When it is done, run the night again, once for all of these:"
@@ -25,23 +25,23 @@ NOTHING: Final = "Nothing is needed tonight: no rail stopped the night, and no g
 
 class Need(NamedTuple):
     what: str
-    otherwise: str  # what happens if nothing is done, and when
-    way: str  # what to change before the night is run again
+    otherwise: str  # consequence if nothing is done, and its day
+    way: str  # change to make before the night is run again
 
 
-def needs(found: Digest) -> list[Need]:
-    """The worst first."""
+def list_needs(found: Digest) -> list[Need]:
+    """The needs, the worst first."""
     return [*_unpublished(found), *_capacity(found), *_missing_gateways(found), *_refused(found)]
 
 
-def notes(found: Digest) -> list[str]:
-    """Sentences about what needs nobody."""
+def list_notes(found: Digest) -> list[str]:
+    """Sentences about facts that need nobody."""
     fleet = found.fleet
     named = {describe_over_capacity("messages", sum(pinned for _, pinned in fleet.pins), fleet.capacity.get("messages") or 0)}
-    said = [f"{plain(each, 400)[:1].upper()}{plain(each, 400)[1:]}." for each in fleet.remarks if each not in named]
-    late = missed(fleet)
-    figure = expected(fleet)
-    if late and not far_over(fleet) and not (figure and figure.lowered):
+    said = [f"{clean_text(each, 400)[:1].upper()}{clean_text(each, 400)[1:]}." for each in fleet.remarks if each not in named]
+    late = missed_text(fleet)
+    figure = read_expected(fleet)
+    if late and not is_far_over(fleet) and not (figure and figure.lowered):
         said.append(f"{late} Nothing to do: {k_text(fleet)}")
     return said
 
@@ -49,15 +49,15 @@ def notes(found: Digest) -> list[str]:
 def _unpublished(found: Digest) -> Iterator[Need]:
     for sentence in found.guard_rails:
         yield Need(
-            f"Nothing was published, and the quotas before stay in force: {plain(sentence, 400)}.",
+            f"Nothing was published, and the quotas before stay in force: {clean_text(sentence, 400)}.",
             "the quotas get older with each day, and new topics get none.",
             "Mend what the sentence names. If the night is right all the same, add the option that it names.",
         )
 
 
 def _capacity(found: Digest) -> Iterator[Need]:
-    """Where a capacity leaves the topics less than they need, and more is refused for it than was meant."""
-    fleet, figure = found.fleet, expected(found.fleet)
+    """The need where a capacity leaves the topics less than they need, and so more is refused than was meant."""
+    fleet, figure = found.fleet, read_expected(found.fleet)
     capacity = fleet.capacity.get("messages")
     if capacity is None or figure is None or not figure.lowered:
         return
@@ -69,40 +69,40 @@ def _capacity(found: Digest) -> Iterator[Need]:
     ways = [f"write {raised}, below and where the night is started (all topics together need that), if the broker can carry it"]
     if pinned >= capacity:
         others = pluralise(len(found.ranked) - len(fleet.pins), "other topic")
-        named = ", ".join(f"{name_of(name)} {rate('messages', each)}" for name, each in fleet.pins[:FEW])
+        named = ", ".join(f"{name_of(name)} {rate_text('messages', each)}" for name, each in fleet.pins[:FEW])
         what = (
-            f"The pins alone are {rate('messages', pinned)} ({named}), and all topics together may have {rate('messages', capacity)}, "
-            f"the capacity. Nothing is left for the {others}."
+            f"The pins alone are {rate_text('messages', pinned)} ({named}), and all topics together may have "
+            f"{rate_text('messages', capacity)}, the capacity. Nothing is left for the {others}."
         )
-        rest = rate("messages", max(needed - pinned, 0.0))
+        rest = rate_text("messages", max(needed - pinned, 0.0))
         pins = option(found, "--pins", "pins.yaml")
         ways.append(f"lower the pins in {pins}: what they leave of the capacity is for the {others}, which need {rest} together")
     else:
-        what = f"The topics need {rate('messages', needed)} together, and the capacity is {rate('messages', capacity)}."
-    until = nights_to_go(found)
+        what = f"The topics need {rate_text('messages', needed)} together, and the capacity is {rate_text('messages', capacity)}."
+    until = count_nights_to_go(found)
     if found.slowed:
         many = f"{pluralise(len(found.slowed), 'quota')} fall{'s' if len(found.slowed) == 1 else ''}"
-        end = f", and come within it on {after(fleet, until)}."
+        end = f", and come within it on {find_day_with_quotas(fleet, until)}."
         if pinned >= capacity:
             end = ", and never come within it, because the pins stay."
         what += (
             f" One night may at most {at_most}, so {many} {fall} tonight, and {fall} again each night. All quotas together are "
-            f"{rate('messages', whole)} tonight, {three(whole / capacity)} times the capacity{end}"
+            f"{rate_text('messages', whole)} tonight, {number_text(whole / capacity)} times the capacity{end}"
         )
     more = " and more on each day after it" if found.slowed else " and on each day after it"
     least = ""
     if found.slowed and pinned >= capacity:
         left = min(wanted for _, wanted in found.slowed.values())
-        least = f", until the {others} have {rate('messages', left)} each, on {after(fleet, until)}"
+        least = f", until the {others} have {rate_text('messages', left)} each, on {find_day_with_quotas(fleet, until)}"
     yield Need(
         what,
-        f"about {share(figure.share)} of the messages are refused on {named_day(day_after(fleet.date))}{more}{least}.",
+        f"about {share_text(figure.share)} of the messages are refused on {named_day(day_after(fleet.date))}{more}{least}.",
         f"{ways[0][:1].upper()}{'; or '.join(ways)[1:]}.",
     )
 
 
-def nights_to_go(found: Digest) -> int:
-    """Nights until each quota that the one-night limit holds has come to where it goes, or all are within the capacity."""
+def count_nights_to_go(found: Digest) -> int:
+    """Nights until each quota that the one-night limit holds has come to its goal, or all are within the capacity."""
     capacity, pinned = found.fleet.capacity.get("messages") or 0.0, sum(each for _, each in found.fleet.pins)
     steady = sum(each.rate_of("messages") for each in found.ranked if (each.protocol, each.name) not in found.slowed)
     nights = 0
@@ -115,7 +115,7 @@ def nights_to_go(found: Digest) -> int:
     return nights
 
 
-def after(fleet: FleetFacts, nights: int) -> str:
+def find_day_with_quotas(fleet: FleetFacts, nights: int) -> str:
     """The day that has the quotas of so many nights later."""
     first = day_after(fleet.date)
     return "a later day" if first is None else named_day((date.fromisoformat(first) + timedelta(days=nights)).isoformat())
@@ -125,8 +125,8 @@ def _missing_gateways(found: Digest) -> Iterator[Need]:
     fleet = found.fleet
     if not fleet.missing_gateways:
         return
-    named = names(fleet.missing_gateways)
-    took = names([name for name in fleet.missing_gateways if name in found.gateways])
+    named = join_names(fleet.missing_gateways)
+    took = join_names([name for name in fleet.missing_gateways if name in found.gateways])
     its = "their" if fleet.missing_gateways[1:] else "its"
     runs = f" Tonight's quotas are in force at {took}: only the log is missing." if took else ""
     yield Need(
@@ -138,51 +138,52 @@ def _missing_gateways(found: Digest) -> Iterator[Need]:
 
 
 def _refused(found: Digest) -> Iterator[Need]:
-    """Where more was refused than a target missed by chance."""
-    fleet, figure = found.fleet, expected(found.fleet)
-    if not far_over(fleet) or (figure and figure.lowered) or not found.refused:
+    """The need where more was refused than a target missed by chance."""
+    fleet, figure = found.fleet, read_expected(found.fleet)
+    if not is_far_over(fleet) or (figure and figure.lowered) or not found.refused:
         return
     worst = found.refused[0]
     part = worst.refused() / max(sum(each.refused() for each in found.refused), 1.0)
     pin = f"{{protocol: {worst.protocol}, topic: {name_of(worst.name)}, messages: {math.ceil(2 * worst.rate_of('messages'))}/s}}"
     yield Need(
-        f"{missed(fleet)} {share(part)} of it is of {name_of(worst.name)}.",
+        f"{missed_text(fleet)} {share_text(part)} of it is of {name_of(worst.name)}.",
         f"{k_text(fleet)} For twice the quotas that takes five weeks.",
         f"Pin {name_of(worst.name)} at twice its quota: `- {pin}` in {option(found, '--pins', 'a file, and name it by --pins')}.",
     )
 
 
-def missed(fleet: FleetFacts) -> str:
+def missed_text(fleet: FleetFacts) -> str:
     """`More was refused than the target of 0.1 %: 0.2 % in the last 28 days.`, with each time over which it was; "" where none."""
     nights, part = fleet.nights7.get("messages"), fleet.realised["messages"]
     seven = None if nights is None or nights.nights == getattr(fleet.judged(), "nights", None) else nights.refused()
     found = [
         (realised_text(fleet), fleet.refused_so_far()),
-        (f"{share(seven)} in the last 7 days", seven),
-        (f"{share(part)} in the last day", part),
+        (f"{share_text(seven)} in the last 7 days", seven),
+        (f"{share_text(part)} in the last day", part),
     ]
-    late = dict.fromkeys(said for said, of in found if over(fleet, of))
-    return f"More was refused than the target of {share(fleet.target)}: {', '.join(late)}." if late else ""
+    late = dict.fromkeys(said for said, of in found if is_over_target(fleet, of))
+    return f"More was refused than the target of {share_text(fleet.target)}: {', '.join(late)}." if late else ""
 
 
-def far_over(fleet: FleetFacts) -> bool:
-    """More than CAREFUL times the target: that is no chance."""
+def is_far_over(fleet: FleetFacts) -> bool:
+    """Whether more than CAREFUL times the target was refused: that is no chance."""
     part = fleet.refused_so_far()
     return fleet.target is not None and part is not None and part > CAREFUL * fleet.target
 
 
 def k_text(fleet: FleetFacts) -> str:
-    """What k does about it."""
+    """A sentence about k's answer to it."""
     now, was = fleet.k["messages"], fleet.k_before.get("messages")
     if now is None or was is None or now < was:
         return "the safety factor k moves by at most 2 % a night until it fits."
     if now > was * 1.0001:
-        return f"the safety factor k rose from {three(was)} to {three(now)} tonight, and rises by at most 2 % a night until it fits."
-    return f"the safety factor k stays {three(now)}: it is large enough but for the worst day, and one day never raises it."
+        rose = f"from {number_text(was)} to {number_text(now)}"
+        return f"the safety factor k rose {rose} tonight, and rises by at most 2 % a night until it fits."
+    return f"the safety factor k stays {number_text(now)}: it is large enough but for the worst day, and one day never raises it."
 
 
-def names(found: tuple[str, ...] | list[str]) -> str:
-    """`gw-a, gw-b and gw-c`, of many the first ones."""
+def join_names(found: tuple[str, ...] | list[str]) -> str:
+    """`gw-a, gw-b and gw-c`; the first ones of many."""
     shown = [name_of(each) for each in found[:FEW]]
     if len(found) > FEW:
         return f"{', '.join(shown)} and {len(found) - FEW} more"
@@ -193,15 +194,15 @@ def option(found: Digest, name: str, otherwise: str) -> str:
     """The value that the night's command has for an option."""
     words = found.command
     at = words.index(name) + 1 if name in words else len(words)
-    return plain(words[at], 200) if at < len(words) else otherwise
+    return clean_text(words[at], 200) if at < len(words) else otherwise
 
 
 def command(found: Digest) -> str:
-    """The night once more, as a person types it."""
+    """The night's command, as a person types it."""
     words = f"sluice quotas nightly --log LOG --state STATE --date {found.fleet.date} --again"
     return shlex.join(found.command) if found.command else words
 
 
 def name_of(text: str) -> str:
     """A name in a sentence in which backticks mean something."""
-    return plain(text, 60).replace("`", "'")
+    return clean_text(text, 60).replace("`", "'")

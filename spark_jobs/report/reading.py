@@ -1,4 +1,4 @@
-"""From the free-form evidence of a snapshot to typed facts. Whatever shape it has, nothing raises: what cannot be read is None."""
+"""From the free-form evidence of a snapshot to typed facts. Nothing raises, whatever its shape: a value that cannot be read is None."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HOURS: Final = 24
 MOVED: Final = 1.02  # times; a factor that moved less is no reason for a change (a guess)
 
 
-def by_dimension(value: object) -> dict[str, float | None]:
+def split_by_dimension(value: object) -> dict[str, float | None]:
     """A number for each dimension; one alone is that of messages."""
     found = value if isinstance(value, dict) else {"messages": value}
     return {dimension: number(found.get(dimension)) for dimension in DIMENSIONS}
@@ -103,7 +103,7 @@ def _facts_of(evidence: Mapping[str, Any], dimension: str) -> Mapping[str, Any]:
 
 
 def _causes(facts: Mapping[str, Any], before: Quota | None, dimension: str) -> tuple[tuple[str, float], ...]:
-    """Which factors of the rate moved by more than MOVED since the snapshot before."""
+    """The factors of the rate that moved by more than MOVED since the snapshot before."""
     old = _facts_of(before.evidence, dimension) if before is not None else {}
     pairs = ((name, number(facts.get(name)), number(old.get(name))) for name in ("forecast", "peakiness", "k"))
     moved = [(name, min(MAX_NUMBER, now / was)) for name, now, was in pairs if now and was and not 1 / MOVED < now / was < MOVED]
@@ -140,7 +140,7 @@ def _outcome(found: Mapping[str, Any]) -> OutcomeFacts:
 
 
 def read_fleet(snapshot: Snapshot, before: Snapshot | None, topics: tuple[Topic, ...]) -> FleetFacts:
-    """What the snapshot says of all topics together."""
+    """The snapshot's facts of all topics together."""
     night = snapshot.night
     missing = night.get("missing_gateways")
     return FleetFacts(
@@ -151,23 +151,23 @@ def read_fleet(snapshot: Snapshot, before: Snapshot | None, topics: tuple[Topic,
         sha256=snapshot.sha256(),
         previous_sha256=words(night.get("previous_sha256")) or (before.sha256() if before is not None else None),
         target=_million(number(night.get("target_refused_ppm", snapshot.parameters.get("target_refused_ppm")))),
-        realised={dimension: _million(found) for dimension, found in by_dimension(night.get("realised_ppm")).items()},
-        k=by_dimension(night.get("k")),
+        realised={dimension: _million(found) for dimension, found in split_by_dimension(night.get("realised_ppm")).items()},
+        k=split_by_dimension(night.get("k")),
         families={dimension: words(mapping(night.get("family")).get(dimension)) for dimension in DIMENSIONS},
-        evidence=by_dimension(mapping(night.get("evidence"))),
+        evidence=split_by_dimension(mapping(night.get("evidence"))),
         lists={name: _listed(night.get(name)) for name in LISTS},
         missing_gateways=tuple(str(name) for name in missing) if isinstance(missing, list) else None,
         remarks=tuple(str(each) for each in remarks) if isinstance(remarks := night.get("remarks"), list) else (),
         observed_seconds=number(night.get("observed_seconds")),
         topics=len(topics),
         has_before=before is not None,
-        nights7={dimension: found for dimension in DIMENSIONS if (found := pooled(topics, dimension, "nights7")) is not None},
-        nights28={dimension: found for dimension in DIMENSIONS if (found := pooled(topics, dimension, "nights28")) is not None},
+        nights7={dimension: found for dimension in DIMENSIONS if (found := pool_nights(topics, dimension, "nights7")) is not None},
+        nights28={dimension: found for dimension in DIMENSIONS if (found := pool_nights(topics, dimension, "nights28")) is not None},
         promise=_promise(mapping(night.get("promise_ppm")).get("messages")),
         lowered=_million(number(night.get("lowered_ppm"))),
         refused_days=_refused_days(topics),
         short=sum(topic.is_short() for topic in topics),
-        k_before=by_dimension(None if before is None else before.night.get("k")),
+        k_before=split_by_dimension(None if before is None else before.night.get("k")),
         capacity={each: number(snapshot.parameters.get(f"capacity_{each}")) or None for each in DIMENSIONS},
         ceiling={each: number(snapshot.parameters.get(f"ceiling_{each}")) or None for each in DIMENSIONS},
         lowered_topics=dict(_lowered(night.get("lowered_topics"))),
@@ -216,7 +216,7 @@ def _listed(value: object) -> tuple[tuple[str, str, str], ...] | None:
     )
 
 
-def pooled(topics: tuple[Topic, ...], dimension: str, name: str) -> NightFacts | None:
+def pool_nights(topics: tuple[Topic, ...], dimension: str, name: str) -> NightFacts | None:
     """All topics' nights added up. An alternative counts where every topic that was offered anything knows it, else it is None."""
     found = [nights for topic in topics if (side := topic.side(dimension)) is not None and (nights := getattr(side, name)) is not None]
     if not found:

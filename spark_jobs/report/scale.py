@@ -1,4 +1,4 @@
-"""The axes of a topic's chart, for the page's SVG and for a terminal: which days are shown, and how high a rate stands."""
+"""The axes of a topic's chart, for the page's SVG and for a terminal: the days that are shown, and the height of a rate."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import date
 from typing import Final
 
 from spark_jobs.report.facts import DayFacts
-from spark_jobs.report.words import rate, three
+from spark_jobs.report.words import number_text, rate_text
 
 DAYS: Final = 28
 STEEP: Final = 25  # times: the top of the chart over the median of the means, from which the axis is logarithmic (a guess)
@@ -47,10 +47,10 @@ class Scale:
 
     def label(self, value: float) -> str:
         """A mark in words. All marks of an axis are per second, so that they can be compared."""
-        return rate("bytes", value) if self.dimension == "bytes" else f"{three(value)}/s"
+        return rate_text("bytes", value) if self.dimension == "bytes" else f"{number_text(value)}/s"
 
 
-def placed(series: tuple[DayFacts, ...]) -> list[tuple[int, DayFacts]]:
+def place_days(series: tuple[DayFacts, ...]) -> list[tuple[int, DayFacts]]:
     """(place 0..27, day), the last day at the right. Days that cannot be read, or are older, are left out."""
     found: list[tuple[date, DayFacts]] = []
     for day in series:

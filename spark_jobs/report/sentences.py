@@ -6,25 +6,25 @@ from collections.abc import Sequence
 from typing import Final
 
 from spark_jobs.report.facts import ALTERNATIVES, DIMENSIONS, NAMES, PUBLISHED, ROUNDING, RULES, FleetFacts, NightFacts, SideFacts, Topic
-from spark_jobs.report.tomorrow import expected, past_days
+from spark_jobs.report.tomorrow import past_days, read_expected
 from spark_jobs.report.words import (
     TIMES,
     UNKNOWN,
-    amount,
+    amount_text,
+    clean_text,
     day_after,
-    digits,
+    digits_text,
+    factor_text,
     is_weekend,
-    moment,
+    moment_text,
     named_day,
-    plain,
+    number_text,
     pluralise,
-    rate,
-    share,
-    three,
-    times,
+    rate_text,
+    share_text,
 )
 
-ALIKE: Final = 1.1  # times; bytes that moved so much as messages did have no reason of their own (a guess)
+ALIKE: Final = 1.1  # factor between the moves of bytes and messages; up to it bytes have no reason of their own (a guess)
 CAUSES: Final = {"forecast": "expected demand", "peakiness": "busiest seconds", "k": "safety factor k"}
 STATES: Final = {"computed": "as computed", "held": "held", "pinned": "pinned", "kept": "kept", "learning": "learning"}
 IN_LINE: Final = {
@@ -83,26 +83,25 @@ def heading(fleet: FleetFacts) -> str:
 
 
 def origin(fleet: FleetFacts) -> str:
-    """When, by what and in which zone it was computed."""
-    days = f"Days are those of {plain(fleet.zone, 40)}." if fleet.zone else "The time zone of the days is not known yet."
+    """The time, the program and the zone of the computation."""
+    days = f"Days are those of {clean_text(fleet.zone, 40)}." if fleet.zone else "The time zone of the days is not known yet."
     before = f", in place of {fleet.previous_sha256[:12]}" if fleet.previous_sha256 else ""
-    return (
-        f"Computed {moment(fleet.computed_at, fleet.zone)} by sluice {plain(fleet.code, 60)}. {days} Snapshot {fleet.sha256[:12]}{before}."
-    )
+    code = clean_text(fleet.code, 60)
+    return f"Computed {moment_text(fleet.computed_at, fleet.zone)} by sluice {code}. {days} Snapshot {fleet.sha256[:12]}{before}."
 
 
 def fleet_line(fleet: FleetFacts) -> str:
-    """`Expected to be refused on Mon 6 Apr: 0.07 % of the messages; the target is 0.1 %. 412 topics: ...`: first what is to come."""
-    target = "not known yet" if fleet.target is None else share(fleet.target)
+    """`Expected to be refused on Mon 6 Apr: 0.07 % of the messages; the target is 0.1 %. 412 topics: ...`: the day to come first."""
+    target = "not known yet" if fleet.target is None else share_text(fleet.target)
     day = f" on {named_day(day_after(fleet.date))}" if fleet.date else " tomorrow"
-    found = expected(fleet)
-    past = f" In {past_days(fleet)} it was {share(fleet.refused_so_far())}." if found is not None and found.lowered else ""
+    found = read_expected(fleet)
+    past = f" In {past_days(fleet)} it was {share_text(fleet.refused_so_far())}." if found is not None and found.lowered else ""
     return f"Expected to be refused{day}: {expected_share(fleet)}; the target is {target}.{past} {states_text(fleet)}"
 
 
 def expected_share(fleet: FleetFacts) -> str:
-    found = expected(fleet)
-    return UNKNOWN if found is None else f"{share(found.share)} of the messages"
+    found = read_expected(fleet)
+    return UNKNOWN if found is None else f"{share_text(found.share)} of the messages"
 
 
 def states_text(fleet: FleetFacts) -> str:
@@ -115,21 +114,21 @@ def states_text(fleet: FleetFacts) -> str:
 
 
 def words_text(fleet: FleetFacts) -> str:
-    """What the words of the line mean, of those that are in it."""
+    """The meaning of the words that are in the line."""
     known = [f"{name}: {meaning}" for name, meaning in IN_LINE.items() if fleet.states.get(name)]
     return "; ".join([*known, "k: one factor for all topics, by which each quota is larger than the topic needs on a usual day"]) + "."
 
 
 def published_text(gateways: Sequence[str], outcome: str) -> str:
-    """What was done with the quotas, and how it is undone."""
-    said = plain(outcome, 400)
+    """A sentence about what was done with the quotas, and the command that undoes it."""
+    said = clean_text(outcome, 400)
     said = said if said.endswith(".") else f"{said}."
     where = " at each gateway" if gateways[1:] else ""
     return f"{said} To go back to the quotas before: `sluice quotas rollback --yes`{where}." if gateways else said
 
 
 def rule_name(family: str | None) -> str:
-    return RULES.get(str(family), plain(family, 40))
+    return RULES.get(str(family), clean_text(family, 40))
 
 
 def rules_text(fleet: FleetFacts) -> str:
@@ -138,7 +137,7 @@ def rules_text(fleet: FleetFacts) -> str:
     if not simple:
         return ""
     known = next((seen for dimension in simple if (seen := fleet.evidence[dimension])), None)
-    on = "" if known is None else f" on the evidence of {three(known)} nights of a topic"
+    on = "" if known is None else f" on the evidence of {number_text(known)} nights of a topic"
     if len(set(simple.values())) == 1 and len(simple) == len(DIMENSIONS):
         return f", rule {simple['messages']}{on}"
     return ", rule " + ", ".join(f"{name} of {dimension}" for dimension, name in simple.items()) + on
@@ -147,7 +146,7 @@ def rules_text(fleet: FleetFacts) -> str:
 def realised_text(fleet: FleetFacts) -> str:
     """`0.07 % in the last 28 days`, of the messages."""
     part = fleet.refused_so_far()
-    return UNKNOWN if part is None else f"{share(part)} in {past_days(fleet)}"
+    return UNKNOWN if part is None else f"{share_text(part)} in {past_days(fleet)}"
 
 
 def k_text(fleet: FleetFacts) -> str:
@@ -155,8 +154,8 @@ def k_text(fleet: FleetFacts) -> str:
     messages, size = fleet.k["messages"], fleet.k["bytes"]
     if messages is None and size is None:
         return UNKNOWN
-    first = UNKNOWN if messages is None else three(messages)
-    return first if size is None or size == messages else f"{first} (bytes {three(size)})"
+    first = UNKNOWN if messages is None else number_text(messages)
+    return first if size is None or size == messages else f"{first} (bytes {number_text(size)})"
 
 
 def count_of(fleet: FleetFacts, name: str) -> str:
@@ -164,8 +163,8 @@ def count_of(fleet: FleetFacts, name: str) -> str:
     return "?" if found is None else f"{len({(protocol, topic) for protocol, topic, _ in found}):,}"
 
 
-def over(fleet: FleetFacts, found: float | None) -> bool | None:
-    """Whether `found`, a share that was refused, is more than was meant; None where that is not known."""
+def is_over_target(fleet: FleetFacts, found: float | None) -> bool | None:
+    """Whether `found`, a refused share, is more than the target; None where that is not known."""
     return None if fleet.target is None or found is None else found > fleet.target
 
 
@@ -173,26 +172,26 @@ def quota_text(side: SideFacts) -> str:
     """`500/s, burst 5k`."""
     if side.pair is None:
         return "no quota"
-    return f"{rate(side.dimension, side.pair[0])}, burst {amount(side.dimension, side.pair[1])}"
+    return f"{rate_text(side.dimension, side.pair[0])}, burst {amount_text(side.dimension, side.pair[1])}"
 
 
 def change_text(side: SideFacts) -> str:
     """`500/s → 800/s (x 1.6)`; `unchanged` and `new` in words."""
-    now = "none" if side.pair is None else rate(side.dimension, side.rate)
+    now = "none" if side.pair is None else rate_text(side.dimension, side.rate)
     factor = side.factor()
     if factor is None:
         if not side.before_known:
             return now
-        was = "none" if side.before_rate is None else rate(side.dimension, side.before_rate)
+        was = "none" if side.before_rate is None else rate_text(side.dimension, side.before_rate)
         return now if was == now else f"{was} → {now}"
     if abs(factor - 1) < 5e-4:
         return f"{now} (unchanged)"
-    return f"{rate(side.dimension, side.before_rate)} → {now} ({times(factor)})"
+    return f"{rate_text(side.dimension, side.before_rate)} → {now} ({factor_text(factor)})"
 
 
 def facts_line(side: SideFacts) -> str:
-    """`forecast 12.3/s x peakiness 8.1 x k 1.8`, with the sign for times. Of a simple rule: what its reserve comes from."""
-    forecast = rate(side.dimension, side.forecast)
+    """`forecast 12.3/s x peakiness 8.1 x k 1.8`, with the sign for times. For a simple rule: the origin of its reserve."""
+    forecast = rate_text(side.dimension, side.forecast)
     found = f"forecast {forecast} {TIMES} peakiness {_factor(side.peakiness)} {TIMES} k {_factor(side.k)}"
     if side.forecast is None and side.peakiness is None and side.k is None:
         found = f"forecast, peakiness and k: {UNKNOWN}"
@@ -202,7 +201,7 @@ def facts_line(side: SideFacts) -> str:
 
 
 def _factor(value: float | None) -> str:
-    return "?" if value is None else three(value)
+    return "?" if value is None else number_text(value)
 
 
 def causes_text(topic: Topic) -> str:
@@ -211,7 +210,7 @@ def causes_text(topic: Topic) -> str:
         return ""  # it has what it is left, or given
     moved = [
         ("bytes: " if side.dimension == "bytes" else "") + _factors(side)
-        for side in dimensions_of(topic)[: 1 if alike(topic) else None]
+        for side in dimensions_of(topic)[: 1 if moves_alike(topic) else None]
         if side.causes and not _stays(side)
     ]
     return "; ".join(moved)
@@ -222,19 +221,19 @@ def _stays(side: SideFacts) -> bool:
 
 
 def _factors(side: SideFacts) -> str:
-    """The factors, and what is left of the change: the quota before was another than was computed for it."""
-    found = ", ".join(f"{CAUSES.get(name, name)} {times(factor)}" for name, factor in side.causes)
+    """The factors, and the rest of the change: the quota before was another than the computed one."""
+    found = ", ".join(f"{CAUSES.get(name, name)} {factor_text(factor)}" for name, factor in side.causes)
     rest = side.rest()
     if rest == 1.0:
         return found
     was, before = side.computed_before, side.before_rate
     if not was or not before or not 1 / ROUNDING < rest * before / was < ROUNDING:
-        return f"{found}, all else {times(rest)}"
-    return f"{found}, old quota {'above' if before > was else 'below'} the {rate(side.dimension, was)} computed: {times(rest)}"
+        return f"{found}, all else {factor_text(rest)}"
+    return f"{found}, old quota {'above' if before > was else 'below'} the {rate_text(side.dimension, was)} computed: {factor_text(rest)}"
 
 
-def alike(topic: Topic) -> bool:
-    """Whether bytes have stayed, or have moved as messages did and for the same: then they need no sentence of their own."""
+def moves_alike(topic: Topic) -> bool:
+    """Whether bytes have stayed, or have moved as messages did and for the same reason: then they need no sentence of their own."""
     sides = dimensions_of(topic)
     if len(sides) < len(DIMENSIONS) or sides[1].factor() is None:
         return False
@@ -245,7 +244,7 @@ def alike(topic: Topic) -> bool:
 
 
 def changes_text(fleet: FleetFacts, changed: Sequence[Topic]) -> str:
-    """How many quotas change, in which order they are listed, and that a week-end has begun or ended where that is why."""
+    """The number of quotas that change, their order, and that a week-end has begun or ended where that is the reason."""
     stay = ", and the others stay" if len(changed) < fleet.topics else ""
     found = f"{len(changed):,} of {pluralise(fleet.topics, 'quota')} change{stay}; the largest changes in messages/s come first."
     kinds = [is_weekend(day) for day in (fleet.date, day_after(fleet.date)) if day]
@@ -258,7 +257,7 @@ def changes_text(fleet: FleetFacts, changed: Sequence[Topic]) -> str:
 
 
 def change_reason(topic: Topic) -> str:
-    """What moved, and why the quota is what it is, where that is not as usual."""
+    """The factors that moved, and the reason of the quota where that is not as usual."""
     moved = causes_text(topic)
     moved = moved[:1].upper() + moved[1:]
     if moved and topic.status == "quota":
@@ -267,17 +266,19 @@ def change_reason(topic: Topic) -> str:
 
 
 def reason_of(topic: Topic) -> str:
-    """Why the quota is what it is: that of messages, and of bytes where it is another."""
-    found = [plain(topic.reason, 400)] if topic.reason else []
+    """The reason of the quota: that of messages, and of bytes where it is another."""
+    found = [clean_text(topic.reason, 400)] if topic.reason else []
     size = topic.side("bytes")
-    if size is not None and size.reason and size.reason != topic.reason and not alike(topic):
-        found.append(f"bytes: {plain(size.reason, 400)}")
+    if size is not None and size.reason and size.reason != topic.reason and not moves_alike(topic):
+        found.append(f"bytes: {clean_text(size.reason, 400)}")
     return "; ".join(found) or UNKNOWN
 
 
 def gateways_text(topic: Topic) -> str:
     """`gw-a 62 %, gw-b 38 %`."""
-    named = ", ".join(f"{plain(name, 40)} {digits(part * 100) if part else '0'} %" for name, part in topic.gateways[:FEW_GATEWAYS])
+    named = ", ".join(
+        f"{clean_text(name, 40)} {digits_text(part * 100) if part else '0'} %" for name, part in topic.gateways[:FEW_GATEWAYS]
+    )
     more = len(topic.gateways) - FEW_GATEWAYS
     return (named + (f" and {more} more" if more > 0 else "")) or UNKNOWN
 
@@ -292,7 +293,7 @@ def _both(nights: NightFacts | None, name: str) -> tuple[str, str]:
         return UNKNOWN, UNKNOWN
     if nights.offered == 0:
         return "no traffic", "no traffic"
-    return share(nights.refused(name)), times(nights.reserved(name))
+    return share_text(nights.refused(name)), factor_text(nights.reserved(name))
 
 
 def night_titles(seven: NightFacts | None, twenty_eight: NightFacts | None) -> tuple[str, str]:

@@ -7,14 +7,16 @@ from typing import Final
 
 from spark_jobs.report.digest import Digest, has_moved
 from spark_jobs.report.facts import SideFacts, Topic
-from spark_jobs.report.markup import name_of, t
-from spark_jobs.report.words import pluralise, rate, share, times
+from spark_jobs.report.markup import escape_html, name_of
+from spark_jobs.report.words import factor_text, pluralise, rate_text, share_text
 
-MAX_OPEN_ROWS: Final = 300  # rows of the table of all topics that a browser lays out at once; of more the table opens on a click (a guess)
+MAX_OPEN_ROWS: Final = (
+    300  # rows of the table of all topics that a browser lays out at once; with more the table opens on a click (a guess)
+)
 ALL: Final = ("topic", "messages", "change", "bytes", "refused, 7 days", "28 days", "reserved, 28 days", "state")
 
 
-def table(found: Digest) -> Iterator[str]:
+def render_table(found: Digest) -> Iterator[str]:
     """Every topic, one row each; the cells carry their numbers for the script that sorts."""
     rows = found.rows
     if not rows:
@@ -40,22 +42,22 @@ def _row(topic: Topic) -> str:
     factor = messages.factor() if messages is not None else None
     cells = (
         _rate(messages),
-        _cell(factor, "?" if factor is None else times(factor) if has_moved(factor) else "same"),
+        _cell(factor, "?" if factor is None else factor_text(factor) if has_moved(factor) else "same"),
         _rate(size),
-        _cell(refused7, share(refused7) if refused7 is not None else "?"),
-        _cell(refused28, share(refused28) if refused28 is not None else "?"),
-        _cell(reserved := long.reserved() if long is not None else None, times(reserved) if reserved is not None else "?"),
+        _cell(refused7, share_text(refused7) if refused7 is not None else "?"),
+        _cell(refused28, share_text(refused28) if refused28 is not None else "?"),
+        _cell(reserved := long.reserved() if long is not None else None, factor_text(reserved) if reserved is not None else "?"),
     )
     state = "new" if topic.is_new else topic.status or ""
-    return f"<tr><td class=t>{name_of(topic.protocol, topic.name)}{''.join(cells)}<td>{t(state, 40)}</tr>"
+    return f"<tr><td class=t>{name_of(topic.protocol, topic.name)}{''.join(cells)}<td>{escape_html(state, 40)}</tr>"
 
 
 def _rate(side: SideFacts | None) -> str:
     if side is None or side.rate is None:
         return _cell(None, "none")
-    return _cell(side.rate, rate(side.dimension, side.rate))
+    return _cell(side.rate, rate_text(side.dimension, side.rate))
 
 
 def _cell(value: float | None, text: str) -> str:
     """A number for the eye and for the script that sorts."""
-    return f'<td class=n data-v="{"" if value is None else f"{min(value, 1e18):.5g}"}">{t(text)}'
+    return f'<td class=n data-v="{"" if value is None else f"{min(value, 1e18):.5g}"}">{escape_html(text)}'

@@ -1,4 +1,4 @@
-"""One topic for a terminal of 80 columns: the quota and why, a chart of 28 days, and what it and other quotas refused and reserved."""
+"""One topic for a terminal of 80 columns: the quota and its reason, a chart of 28 days, and refused and reserved by it and by others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from limiter.quota_snapshot import Snapshot
 from spark_jobs.report.digest import has_moved
 from spark_jobs.report.facts import LISTS, SideFacts, Topic
 from spark_jobs.report.reading import read_fleet, read_topics
-from spark_jobs.report.scale import DAYS, Scale, placed
+from spark_jobs.report.scale import DAYS, Scale, place_days
 from spark_jobs.report.sentences import (
     dimensions_of,
     facts_line,
@@ -21,7 +21,7 @@ from spark_jobs.report.sentences import (
     quota_text,
     reason_of,
 )
-from spark_jobs.report.words import MAX_NAME_CHARS, TIMES, UNKNOWN, amount, plain, pluralise, rate, short_day, times
+from spark_jobs.report.words import MAX_NAME_CHARS, TIMES, UNKNOWN, amount_text, clean_text, factor_text, pluralise, rate_text, short_day
 
 WIDTH: Final = 80
 ROWS: Final = 9  # lines of the chart
@@ -32,8 +32,8 @@ ASCII: Final = str.maketrans(
 )
 
 
-def lines_of(snapshot: Snapshot, topic: str, protocol: str | None = None) -> list[str]:
-    """What a person should see of `topic`: one block for each protocol that has it; no line where it is in no list either."""
+def render_topic(snapshot: Snapshot, topic: str, protocol: str | None = None) -> list[str]:
+    """The lines about `topic`: one block for each protocol that has it; no line where it is in no list either."""
     fleet = read_fleet(snapshot, None, ())
     found = [each for each in read_topics(snapshot, None) if each.name == topic and protocol in {None, each.protocol}]
     listed = {
@@ -46,19 +46,19 @@ def lines_of(snapshot: Snapshot, topic: str, protocol: str | None = None) -> lis
     for each in found:
         lines += [*_topic(each), ""]
     for (owner, name), states in listed.items():
-        said = "; ".join(f"{kind}: {plain(reason, 400)}" for kind, reason in states)
-        lines += [*_wrapped(f"{plain(name, MAX_NAME_CHARS)} ({owner}) has no quota. {said}"), ""]
-    return [*lines, *_wrapped(origin(fleet))] if lines else []
+        said = "; ".join(f"{kind}: {clean_text(reason, 400)}" for kind, reason in states)
+        lines += [*_wrap(f"{clean_text(name, MAX_NAME_CHARS)} ({owner}) has no quota. {said}"), ""]
+    return [*lines, *_wrap(origin(fleet))] if lines else []
 
 
-def _wrapped(text: str, indent: str = "") -> list[str]:
+def _wrap(text: str, indent: str = "") -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def _topic(topic: Topic) -> Iterator[str]:
     state = f", {topic.status}" if topic.status not in {None, "quota"} else ""
-    yield from _wrapped(f"{plain(topic.name, MAX_NAME_CHARS)} ({topic.protocol}{plain(state, 40)})")
-    yield from _wrapped(f"why: {reason_of(topic)}")
+    yield from _wrap(f"{clean_text(topic.name, MAX_NAME_CHARS)} ({topic.protocol}{clean_text(state, 40)})")
+    yield from _wrap(f"why: {reason_of(topic)}")
     if topic.days is not None:
         yield f"learned from {pluralise(topic.days, 'day')} with traffic"
     for side in dimensions_of(topic):
@@ -66,7 +66,7 @@ def _topic(topic: Topic) -> Iterator[str]:
         yield from _side(side)
     if topic.gateways:
         yield ""
-        yield from _wrapped(f"gateways, by demand of 7 days: {gateways_text(topic)}")
+        yield from _wrap(f"gateways, by demand of 7 days: {gateways_text(topic)}")
 
 
 def _side(side: SideFacts) -> Iterator[str]:
@@ -74,12 +74,12 @@ def _side(side: SideFacts) -> Iterator[str]:
     was = ""
     if side.before_rate is not None:
         moved = factor is not None and has_moved(factor)
-        was = f"; was {rate(side.dimension, side.before_rate)} ({times(factor)})" if moved else "; the same as before"
-    yield from _wrapped(f"{side.dimension}: {quota_text(side)}{was}")
-    yield from _wrapped(facts_line(side), "  ")
+        was = f"; was {rate_text(side.dimension, side.before_rate)} ({factor_text(factor)})" if moved else "; the same as before"
+    yield from _wrap(f"{side.dimension}: {quota_text(side)}{was}")
+    yield from _wrap(facts_line(side), "  ")
     yield from chart_lines(side)
     if side.nights7 is None and side.nights28 is None:
-        yield from _wrapped(f"refused out of sample: {UNKNOWN}; the first figures come with the night after a quota's first", "  ")
+        yield from _wrap(f"refused out of sample: {UNKNOWN}; the first figures come with the night after a quota's first", "  ")
         return
     yield ""
     yield from nights_lines(side)
@@ -87,7 +87,7 @@ def _side(side: SideFacts) -> Iterator[str]:
 
 def chart_lines(side: SideFacts) -> list[str]:
     """The chart: two columns a day, the mean as a block, the busiest second as a line, the quota as a heavy line across."""
-    days = placed(side.series)
+    days = place_days(side.series)
     if not days:
         return [f"  demand of past days: {UNKNOWN}"]
     scale = Scale(tuple(day for _, day in days), side.rate, side.dimension)
@@ -119,8 +119,8 @@ def chart_lines(side: SideFacts) -> list[str]:
         f"{'':{LABEL}} └─{'─' * (2 * DAYS)}",
         f"{'refused':>{LABEL}}   {' '.join(refused)}".rstrip(),
         f"{'':{LABEL}}   {dates:{2 * DAYS - len(last)}}{last if len(days) > 1 else ''}".rstrip(),
-        *_wrapped(
-            f"█ mean of the day, │ busiest second, ━ quota, {TIMES} refused (most in a day: {amount(side.dimension, most)})"
+        *_wrap(
+            f"█ mean of the day, │ busiest second, ━ quota, {TIMES} refused (most in a day: {amount_text(side.dimension, most)})"
             + ("; logarithmic axis" if scale.logarithmic else ""),
             "  ",
         ),
@@ -133,7 +133,7 @@ def _row(scale: Scale, value: float) -> int:
 
 
 def nights_lines(side: SideFacts) -> list[str]:
-    """The table of what was refused and reserved."""
+    """The table of refused and reserved messages."""
     first, second = night_titles(side.nights7, side.nights28)
     lines = [f"  {'':20} {first:26} {second}".rstrip(), f"  {'':20} {'refused':15}{'reserved':11} {'refused':15}reserved"]
     for name, *cells in night_rows(side.nights7, side.nights28):

@@ -1,7 +1,7 @@
 """Numbers and names as a person reads them: three digits and a unit, a share in percent, no control character of a topic's name.
 
-Topic names come from untrusted clients. `plain` makes them one line without anything a terminal or a reader's eye could be led astray by;
-what HTML and Markdown need besides is done where those are written.
+Topic names come from untrusted clients. `clean_text` leaves nothing in them that could lead a terminal or a reader's eye astray; the
+writers of HTML and Markdown escape them besides.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BINARY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _SLOWER: Final = ((1, "s"), (60, "min"), (3600, "h"), (86400, "day"))  # seconds, unit
 
 
-def plain(text: object, most: int | None = None) -> str:
+def clean_text(text: object, most: int | None = None) -> str:
     """`text` on one line without control characters; of more than `most` characters the middle is left out."""
     found = UNSAFE.sub("·", str(text))
     if most is None or len(found) <= most:
@@ -31,63 +31,63 @@ def plain(text: object, most: int | None = None) -> str:
     return f"{found[: most - tail - 1]}…{found[-tail:]}"
 
 
-def three(number: float) -> str:
+def number_text(number: float) -> str:
     """Three digits: `1.23k`, `45.6`, `0.0123`, `7`."""
     if number < 0:
-        return f"-{three(-number)}"
+        return f"-{number_text(-number)}"
     if number == 0 or not math.isfinite(number):
         return "0" if number == 0 else "∞"
     size = 0
     while number >= 999.5 and size + 1 < len(_THOUSANDS):
         number /= 1000
         size += 1
-    return digits(number) + _THOUSANDS[size]
+    return digits_text(number) + _THOUSANDS[size]
 
 
-def digits(number: float) -> str:
+def digits_text(number: float) -> str:
     """A number from 0 to 999 with three digits that count, without noughts at the end."""
     places = max(0, 2 - math.floor(math.log10(number))) if number > 0 else 0
     text = f"{number:.{min(places, 12)}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def amount(dimension: str, number: float | None) -> str:
+def amount_text(dimension: str, number: float | None) -> str:
     """Messages as `1.23M`, bytes as `1.23 GiB`."""
     if number is None:
         return UNKNOWN
     if dimension != "bytes":
-        return three(number)
+        return number_text(number)
     size = 0
     while number >= 999.5 and size + 1 < len(_BINARY):
         number /= 1024
         size += 1
-    return f"{digits(number)} {_BINARY[size]}"
+    return f"{digits_text(number)} {_BINARY[size]}"
 
 
-def rate(dimension: str, each_second: float | None) -> str:
+def rate_text(dimension: str, each_second: float | None) -> str:
     """A rate as `1.23k/s`, `2.5/min` or `1.2 MiB/s`; slow ones per minute, hour or day."""
     if each_second is None:
         return UNKNOWN
     if dimension == "bytes":
-        return f"{amount(dimension, each_second)}/s"
+        return f"{amount_text(dimension, each_second)}/s"
     if each_second == 0:
         return "0/s"
     seconds, unit = next((found for found in _SLOWER if each_second * found[0] >= 0.1), _SLOWER[-1])
-    return f"{three(each_second * seconds)}/{unit}"
+    return f"{number_text(each_second * seconds)}/{unit}"
 
 
-def share(part: float | None) -> str:
-    """A share of 1 in percent: `0.07 %`; what is not nothing never reads as nothing."""
+def share_text(part: float | None) -> str:
+    """A share of 1 in percent: `0.07 %`; a part that is not nothing never reads as nothing."""
     if part is None:
         return UNKNOWN
     if 0 < part < 1e-5:
         return "< 0.001 %"
-    return f"{digits(part * 100) if part else 0} %"
+    return f"{digits_text(part * 100) if part else 0} %"
 
 
-def times(factor: float | None) -> str:
+def factor_text(factor: float | None) -> str:
     """A factor: `x 1.8`, with the sign for times."""
-    return UNKNOWN if factor is None else f"{TIMES} {three(factor)}"
+    return UNKNOWN if factor is None else f"{TIMES} {number_text(factor)}"
 
 
 def day_after(text: str | None) -> str | None:
@@ -103,7 +103,7 @@ def named_day(text: str | None) -> str:
     try:
         return f"{WEEKDAYS[date.fromisoformat(text or '').weekday()]} {short_day(text or '')}"
     except ValueError:
-        return plain(text, 12)
+        return clean_text(text, 12)
 
 
 def is_weekend(text: str) -> bool:
@@ -115,7 +115,7 @@ def short_day(text: str) -> str:
     try:
         found = date.fromisoformat(text)
     except ValueError:
-        return plain(text, 12)
+        return clean_text(text, 12)
     return f"{found.day} {MONTHS[found.month - 1]}"
 
 
@@ -123,12 +123,12 @@ WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")  # no locale: equal input, equal bytes
 
 
-def moment(text: str, zone: str | None) -> str:
-    """A time of RFC 3339 as `2026-11-21 00:15:07 UTC`, and in `zone` besides where that is another; anything else as it is."""
+def moment_text(text: str, zone: str | None) -> str:
+    """A time of RFC 3339 as `2026-11-21 00:15:07 UTC`, and also in `zone` where that is another; anything else as it is."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        return plain(text, MAX_NAME_CHARS)
+        return clean_text(text, MAX_NAME_CHARS)
     if found.tzinfo is None:
         return f"{found:%Y-%m-%d %H:%M:%S} (no zone given)"
     shown = f"{found.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
@@ -136,7 +136,7 @@ def moment(text: str, zone: str | None) -> str:
         local = found.astimezone(ZoneInfo(zone or "UTC"))
     except (ValueError, KeyError, OSError):  # a name that is no zone, or no zone data on this machine
         return shown
-    return shown if (zone or "UTC") == "UTC" else f"{shown} ({local:%Y-%m-%d %H:%M} {plain(zone, 40)})"
+    return shown if (zone or "UTC") == "UTC" else f"{shown} ({local:%Y-%m-%d %H:%M} {clean_text(zone, 40)})"
 
 
 def pluralise(number: int, thing: str) -> str:

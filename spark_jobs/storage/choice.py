@@ -1,4 +1,4 @@
-"""Which storage serves a location."""
+"""The choice of the storage that serves a location."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def _scan(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _entry(folder: Location, each: os.DirEntry[str]) -> StoredFile:
-    """A file that vanishes between listing and looking is listed with size 0: whoever reads it meets FileNotFoundError and looks again."""
+    """A file that vanishes between listing and looking is listed with size 0: its reader meets FileNotFoundError and looks again."""
     is_folder = each.is_dir()
     size = modified_ms = 0
     with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""A location: what `--log`, `--state`, `--output` or `--previous` names, as a path of this machine or a URL of Hadoop's file systems.
+"""A location: the value of `--log`, `--state`, `--output` or `--previous`, as a path of this machine or a URL of Hadoop's file systems.
 
 Plain text, checked before a JVM starts: a scheme that nobody knows is refused at once, and `s3://` says what to write instead.
 """
@@ -43,7 +43,7 @@ class Location:
 
     @staticmethod
     def of(option: str, text: str | os.PathLike[str]) -> Location:
-        """What `--option text` names. Raises ValueError with the way out; nothing is opened or asked."""
+        """The location that `--option text` names. Raises ValueError with the way out; nothing is opened or asked."""
         given = os.fspath(text)
         found = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):/", given)
         if found is None:
@@ -89,14 +89,14 @@ class Location:
 
     @property
     def local(self) -> Path:
-        """As a path of this machine. Raises ValueError for any other."""
+        """The location as a path of this machine. Raises ValueError for any other."""
         if not self.is_local:
             raise ValueError(f"{self} is no path of this machine")
         return Path(self.path)
 
     @property
     def shown(self) -> str:
-        """For people: a path of this machine without `file://`."""
+        """The location for people: a path of this machine without `file://`."""
         return self.path if self.is_local else str(self)
 
     @property

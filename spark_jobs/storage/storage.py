@@ -1,4 +1,4 @@
-"""What the job needs of a file system. Two implementations (`local.py`, `hadoop.py`) pass the same contract tests.
+"""The parts of a file system that the job needs. Two implementations (`local.py`, `hadoop.py`) pass the same contract tests.
 
 No rename is relied on, because object stores have none: data folders are written once and never changed, and one small file that is
 written last, whole or not at all, makes them visible (`state/state.py`). Tables are read and written by Spark at `str(location)`.
@@ -32,7 +32,7 @@ class Storage(Protocol):
         """Replace a small file: whole or not at all, durable when this returns. Missing folders are made."""
 
     def list(self, folder: Location) -> list[StoredFile]:
-        """What is in `folder`, in order of names; [] where there is no such folder."""
+        """The entries of `folder`, in order of names; [] where there is no such folder."""
 
     def files(self, folder: Location) -> Iterator[StoredFile]:
         """All files below `folder`, in order of paths; none where there is no such folder."""
@@ -41,7 +41,7 @@ class Storage(Protocol):
         """Remove a file, or a folder with all that is in it; what is absent is fine."""
 
     def checksum(self, entry: StoredFile) -> str | None:
-        """`sha256:…` of the bytes for a local file, else what the store itself knows (`etag:…`, HDFS's block checksum); None: nothing.
+        """`sha256:…` of the bytes for a local file, else the store's own checksum (`etag:…`, HDFS's block checksum); None: there is none.
 
         Never reads a remote file.
         """

@@ -8,10 +8,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from spark_jobs.report.chart import FLOOR, TOP, chart
+from spark_jobs.report.chart import FLOOR, TOP, render_chart
 from spark_jobs.report.facts import DayFacts, SideFacts
 from spark_jobs.report.reading import read_topics
-from spark_jobs.report.scale import DAYS, Scale, placed
+from spark_jobs.report.scale import DAYS, Scale, place_days
 from support.models import quota_evidence
 
 
@@ -31,24 +31,24 @@ def day(
 def test_a_chart_is_xml_with_a_summary_for_those_who_cannot_see_it() -> None:
     for topic in read_topics(quota_evidence.snapshot(10), None):
         for found in topic.sides:
-            root = ElementTree.fromstring(chart(found))
+            root = ElementTree.fromstring(render_chart(found))
             assert root.attrib["role"] == "img"
             assert f"{found.dimension}, 28 days. New quota " in root.attrib["aria-label"]
             assert len(root.findall(".//title")) == 28
 
 
 def test_no_day_no_chart() -> None:
-    assert chart(side()) == ""
-    assert chart(side(DayFacts("no day", 1, 1, 1, 1))) == ""
+    assert render_chart(side()) == ""
+    assert render_chart(side(DayFacts("no day", 1, 1, 1, 1))) == ""
 
 
 def test_days_stand_at_their_place_and_the_last_at_the_right() -> None:
-    found = placed((day(20), day(19), day(1), DayFacts("2026-10-01", 1, 1, 1, 1), DayFacts("?", 1, 1, 1, 1)))
+    found = place_days((day(20), day(19), day(1), DayFacts("2026-10-01", 1, 1, 1, 1), DayFacts("?", 1, 1, 1, 1)))
     assert [(place, each.day) for place, each in found] == [(DAYS - 20, "2026-11-01"), (DAYS - 2, "2026-11-19"), (DAYS - 1, "2026-11-20")]
 
 
 def test_the_quota_is_broken_where_there_was_none() -> None:
-    drawn = chart(side(day(17, quota=5), day(18, quota=5), day(19), day(20, quota=7), rate=7))
+    drawn = render_chart(side(day(17, quota=5), day(18, quota=5), day(19), day(20, quota=7), rate=7))
     line = re.search(r'class="q" d="([^"]*)"', drawn)
     assert line is not None
     assert line[1].count("M") == 2
@@ -57,7 +57,7 @@ def test_the_quota_is_broken_where_there_was_none() -> None:
 @pytest.mark.parametrize(("busiest", "logarithmic"), [(10.0, False), (1000.0, True)])
 def test_the_axis_is_logarithmic_where_the_mean_would_vanish_and_says_so(busiest: float, logarithmic: bool) -> None:
     found = side(day(19, busiest=busiest), day(20, busiest=busiest))
-    assert ("logarithmic axis" in chart(found)) is logarithmic
+    assert ("logarithmic axis" in render_chart(found)) is logarithmic
     scale = Scale(found.series, None, "messages")
     heights = [scale.part(value) for value in (1.0, busiest / 2, busiest)]
     assert heights == sorted(heights)
@@ -75,7 +75,7 @@ def test_the_axis_has_two_to_six_marks(top: float, dimension: str) -> None:
 
 
 def test_nothing_but_zeros_is_a_flat_chart() -> None:
-    drawn = chart(side(day(20, mean=0, busiest=0), rate=0))
+    drawn = render_chart(side(day(20, mean=0, busiest=0), rate=0))
     ElementTree.fromstring(drawn)
     assert "NaN" not in drawn
     ys = [float(found) for found in re.findall(r"V(-?[\d.]+)", drawn)]
@@ -83,6 +83,6 @@ def test_nothing_but_zeros_is_a_flat_chart() -> None:
 
 
 def test_what_was_refused_is_not_zero_where_it_is_not_known() -> None:
-    assert "refused: ?" in chart(side(day(20, refused=None)))
-    assert 'class="r"' not in chart(side(day(20, refused=0)))
-    assert 'class="r"' in chart(side(day(20, refused=0.5)))
+    assert "refused: ?" in render_chart(side(day(20, refused=None)))
+    assert 'class="r"' not in render_chart(side(day(20, refused=0)))
+    assert 'class="r"' in render_chart(side(day(20, refused=0.5)))

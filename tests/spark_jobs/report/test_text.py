@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spark_jobs.report.text import for_encoding, lines_of
+from spark_jobs.report.text import for_encoding, render_topic
 from support.models import quota_evidence
 
 NOW = quota_evidence.snapshot(12)
@@ -12,7 +12,7 @@ NOW = quota_evidence.snapshot(12)
 
 def test_every_line_fits_80_columns_and_ascii_can_draw_it() -> None:
     for topic in (*(quota.topic for quota in NOW.quotas), "launch", "billing"):
-        lines = lines_of(NOW, topic)
+        lines = render_topic(NOW, topic)
         assert lines
         assert max(map(len, lines)) <= 80
         assert all(for_encoding(line, "ascii").isascii() and len(for_encoding(line, "ascii")) == len(line) for line in lines)
@@ -20,7 +20,7 @@ def test_every_line_fits_80_columns_and_ascii_can_draw_it() -> None:
 
 
 def test_the_quota_its_reason_the_chart_and_the_nights_are_shown() -> None:
-    text = "\n".join(lines_of(NOW, "stock-00003"))
+    text = "\n".join(render_topic(NOW, "stock-00003"))
     for part in (
         "stock-00003 (rocketmq, held)",
         "messages: 32.4k/s, burst 324k; was 16.2k/s (\u00d7 2)",
@@ -36,18 +36,18 @@ def test_the_quota_its_reason_the_chart_and_the_nights_are_shown() -> None:
 
 
 def test_a_topic_that_is_learned_or_pinned_says_so() -> None:
-    assert lines_of(NOW, "launch")[0] == "launch (rocketmq) has no quota. learning: 1 of 3 active days"
-    assert lines_of(NOW, "launch", "amqp") == []
-    assert lines_of(NOW, "no such") == []
+    assert render_topic(NOW, "launch")[0] == "launch (rocketmq) has no quota. learning: 1 of 3 active days"
+    assert render_topic(NOW, "launch", "amqp") == []
+    assert render_topic(NOW, "no such") == []
 
 
 def test_one_day_of_traffic_is_a_day() -> None:
     quota = replace(NOW.quotas[-1], evidence={**NOW.quotas[-1].evidence, "days": 1})
-    assert "learned from 1 day with traffic" in lines_of(replace(NOW, quotas=(quota,)), quota.topic)
+    assert "learned from 1 day with traffic" in render_topic(replace(NOW, quotas=(quota,)), quota.topic)
 
 
 def test_an_older_snapshot_says_what_is_not_known_yet() -> None:
-    text = "\n".join(lines_of(quota_evidence.older(NOW), "mail-00004"))
+    text = "\n".join(render_topic(quota_evidence.older(NOW), "mail-00004"))
     assert text.count("not known yet") >= 6
     assert "0 %" not in text
 
@@ -55,5 +55,5 @@ def test_an_older_snapshot_says_what_is_not_known_yet() -> None:
 def test_a_topic_of_two_protocols_is_shown_twice_and_one_of_them_on_request() -> None:
     other = replace(NOW.quotas[-1], protocol="amqp", topic="%2F/orders/a")
     both = replace(NOW, quotas=(*NOW.quotas, other, replace(other, protocol="rocketmq")))
-    assert "\n".join(lines_of(both, other.topic)).count("learned from") == 2
-    assert "\n".join(lines_of(both, other.topic, "amqp")).count("learned from") == 1
+    assert "\n".join(render_topic(both, other.topic)).count("learned from") == 2
+    assert "\n".join(render_topic(both, other.topic, "amqp")).count("learned from") == 1

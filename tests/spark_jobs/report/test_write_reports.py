@@ -17,7 +17,7 @@ import pytest
 from limiter.quota_snapshot import Quota, Snapshot, dump, load
 from spark_jobs.method.pins import describe_over_capacity
 from spark_jobs.report import write_reports
-from spark_jobs.report.digest import MAX_CHARTS, digest, ranked
+from spark_jobs.report.digest import MAX_CHARTS, digest, rank_topics
 from spark_jobs.report.page import hash_of
 from spark_jobs.report.reading import read_topics
 from spark_jobs.report.style import SCRIPT, STYLE
@@ -316,7 +316,7 @@ def test_more_topics_than_charts_are_said_to_be_left_out() -> None:
 
 def test_what_matters_is_what_changed_what_was_refused_and_what_is_large() -> None:
     topics = read_topics(NOW, BEFORE)
-    found = ranked(topics)
+    found = rank_topics(topics)
     assert sorted(found, key=lambda topic: topic.name) == sorted(topics, key=lambda topic: topic.name)
     changed = digest(NOW, BEFORE, None, None).changed
     assert found[0] == changed[0]
