@@ -97,7 +97,7 @@ def compute(
 
 
 class NightPlaces(NamedTuple):
-    """Where a night reads and writes."""
+    """The locations that a night reads and writes."""
 
     log: Location
     state: Location
@@ -113,7 +113,7 @@ class NightPlaces(NamedTuple):
     def of(
         log: Path | str, state: Path | str, output: Path | str, previous: Path | str | None = None, pins: Path | str | None = None
     ) -> NightPlaces:
-        """Raises ValueError for a scheme that nobody knows, before a JVM starts."""
+        """The places of these options. Raises ValueError for a scheme that nobody knows, before a JVM starts."""
         return NightPlaces(
             Location.of("log", log),
             Location.of("state", state),
@@ -124,7 +124,7 @@ class NightPlaces(NamedTuple):
 
 
 class Computation(NamedTuple):
-    """What to compute."""
+    """The options of a computation."""
 
     date: str
     computed_at: str

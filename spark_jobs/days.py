@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 class Day:
     """One day of the calendar in `zone`. It has 24 hours, or 23 or 25 where clocks are changed.
 
-    Raises ValueError for what is no date (`2026-11-20`) or no time zone.
+    Raises ValueError for a text that is no date (`2026-11-20`) or no time zone.
     """
 
     date: str

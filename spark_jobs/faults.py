@@ -36,7 +36,7 @@ class Ended(NamedTuple):
 
     master: str
     local: bool
-    heap: str  # as spark.driver.memory
+    heap: str  # text as in spark.driver.memory
     work_folder: str  # folder of Spark's temporary files; "": the workers' own
     java: int | None = None  # exit code of our own Java, negative: a signal; None: it runs, or is not ours
 

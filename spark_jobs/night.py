@@ -53,7 +53,7 @@ class Night:
     days: Sequence[Manifest]  # the remembered days, oldest first; the computed one is the last
     topics: Remembered  # their rows, without `losses`
     today: Remembered  # the rows of the computed day, with `losses`
-    outcomes: Remembered  # of earlier days
+    outcomes: Remembered  # rows of earlier days
     parameters: Parameters
     previous: Snapshot | None  # the live one
     computed_at: str
@@ -61,15 +61,15 @@ class Night:
     pins: Sequence[Pin] = ()
     left_out: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)  # day -> topics (in order of `keys`) excluded as an incident
     previous_sha256: str | None = None
-    previous_is_later: bool = False  # it was learned later than the day: it was not in force then, and is not judged by it
+    previous_is_later: bool = False  # whether it was learned later than the day: then it was not in force, and is not judged by it
 
 
 @dataclass(frozen=True)
 class NightResult:
     frame: Snapshot  # without its quotas
     quotas: Quotas
-    fleet: dict[str, Any]  # for the day's manifest
-    outcomes: pa.Table  # for the day's state
+    fleet: dict[str, Any]  # part of the day's manifest
+    outcomes: pa.Table  # rows for the day's state
 
     @cached_property
     def snapshot(self) -> Snapshot:

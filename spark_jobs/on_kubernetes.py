@@ -24,7 +24,7 @@ from spark_jobs.session import find_java
 DRIVER: Final = "driver"
 EXECUTOR: Final = "executor"
 BACKEND: Final = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
-BACKEND_OPTIONS: Final = {  # of the executor, and the variable that Spark puts each into
+BACKEND_OPTIONS: Final = {  # options of the executor, and the variable that Spark puts each into
     "--driver-url": "SPARK_DRIVER_URL",
     "--executor-id": "SPARK_EXECUTOR_ID",
     "--cores": "SPARK_EXECUTOR_CORES",

@@ -63,7 +63,7 @@ class Parameters:
 
     @classmethod
     def of(cls, options: Mapping[str, object]) -> Parameters:
-        """From options by name; None means the default, numbers may be text. Raises ValueError that names the parameter."""
+        """The parameters of options by name; None means the default, numbers may be text. Raises ValueError that names the parameter."""
         known = {each.name for each in fields(cls)}
         given: dict[str, Any] = {}
         for name, value in options.items():

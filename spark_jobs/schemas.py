@@ -27,7 +27,7 @@ LINE_FIELDS: Final = StructType([
 ])  # fmt: skip
 
 SENDER: Final = ("client", "user", "group")
-WITH_SENDER: Final = StructType([*LINE_FIELDS.fields, *_fields(**dict.fromkeys(SENDER, "s"))])  # what a backtest needs of a line
+WITH_SENDER: Final = StructType([*LINE_FIELDS.fields, *_fields(**dict.fromkeys(SENDER, "s"))])  # fields that a backtest needs
 
 # Daily state v2: one row per topic and dimension of one day, made by `topic_day.make_topic_rows` (there: the same as an Arrow schema).
 TOPICS: Final = StructType([

@@ -48,7 +48,7 @@ QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # the light com
 # of 10 for a session and two queries (2026-11), and the rest no more.
 LONG_RUN: Final = "-XX:+UseParallelGC -XX:MetaspaceSize=256m -XX:CompileThresholdScaling=2"
 SMALL_HEAP: Final = "-XX:+UseSerialGC -XX:MetaspaceSize=256m -XX:CompileThresholdScaling=2"
-SMALL_HEAP_BYTES: Final = 2 * GB  # with MAX_HEAP a large night; between the two a guess
+SMALL_HEAP_BYTES: Final = 2 * GB  # the largest heap with SMALL_HEAP: a guess between this and MAX_HEAP, a large night
 LAUNCHER: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # options of the Java that puts the command of the other one together
 # Out of memory it ends at once, with code 3, and says so where we leave it out (NOISE): see `faults.py`.
 END_WITHOUT_MEMORY: Final = "-XX:+ExitOnOutOfMemoryError -XX:+DisplayVMOutputToStderr"
@@ -93,7 +93,7 @@ def java_version(home: Path) -> int | None:
 def find_java(environment: Mapping[str, str], folders: tuple[str, ...] = JAVA_FOLDERS) -> Path:
     """The home of a Java that Spark runs on: JAVA_HOME, then PATH, then the usual places, oldest fit release first.
 
-    Raises EnvironmentFaultError, which lists what was found and says what to install.
+    Raises EnvironmentFaultError, which lists the found ones and says what to install.
     """
     candidates: list[Path] = []
     if environment.get("JAVA_HOME"):
@@ -123,7 +123,7 @@ def find_java(environment: Mapping[str, str], folders: tuple[str, ...] = JAVA_FO
 
 
 def require_a_name(uid: int) -> None:
-    """Raises EnvironmentFaultError where the user `uid` has no name: Spark then ends at its start, with Java's stack trace."""
+    """Raise EnvironmentFaultError where the user `uid` has no name: Spark then ends at its start, with Java's stack trace."""
     try:
         pwd.getpwuid(uid)
     except KeyError:
@@ -131,7 +131,7 @@ def require_a_name(uid: int) -> None:
 
 
 def require_an_address(master: str) -> None:
-    """Raises EnvironmentFaultError where this machine's name has no address, which the workers of a cluster ask the driver for.
+    """Raise EnvironmentFaultError where this machine's name has no address, which the workers of a cluster ask the driver for.
 
     Spark would end at its start, with Java's stack trace and no word of what to do.
     """
@@ -191,7 +191,7 @@ def spark_session(
         chosen = None if submitted and master is None else master or "local[*]"
         settings = _settings(chosen, Path(scratch), log_bytes, conf)
         if submitted:
-            with _explaining(settings, None):
+            with _explain_faults(settings, None):
                 session = _build(settings)
                 try:
                     yield session
@@ -201,24 +201,24 @@ def spark_session(
             require_a_name(os.getuid())
             require_an_address(settings["spark.master"])
             os.environ["JAVA_HOME"] = str(find_java(os.environ))
-            with OwnJava(settings, Path(scratch)) as java, _explaining(settings, java):
+            with OwnJava(settings, Path(scratch)) as java, _explain_faults(settings, java):
                 session = _build(settings)
                 try:
                     yield session
                 finally:
-                    if not java.interrupted and java.ended() is None:
+                    if not java.interrupted and java.wait_for_end() is None:
                         session.stop()
 
 
 @contextmanager
-def _explaining(settings: Mapping[str, str], java: OwnJava | None) -> Iterator[None]:
+def _explain_faults(settings: Mapping[str, str], java: OwnJava | None) -> Iterator[None]:
     """Turn the errors of a Spark that cannot go on into SparkFaultError."""
     try:
         yield
     except Exception as error:
         if java is not None and java.interrupted:  # we ended it ourselves
             raise
-        code = java.ended(GRACE_S) if java is not None and lost_touch(error) else None
+        code = java.wait_for_end(GRACE_S) if java is not None and lost_touch(error) else None
         if code is None and not is_of_spark(error):
             raise
         master = settings.get("spark.master", "the cluster")
@@ -265,7 +265,7 @@ class OwnJava:
             raise
         return self
 
-    def ended(self, wait_s: float = 0.0) -> int | None:
+    def wait_for_end(self, wait_s: float = 0.0) -> int | None:
         """The exit code of Java, which may take `wait_s` to end; None while it runs."""
         if self._process is None:
             return None
@@ -426,7 +426,7 @@ def _build(settings: Mapping[str, str]) -> SparkSession:
     session = builder.getOrCreate()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, ours)  # pyspark's own handler calls Java from within the interrupted call
-    session.sparkContext.setLogLevel(settings.get("spark.log.level", "OFF"))  # what ends the job comes as an exception, and once is enough
+    session.sparkContext.setLogLevel(settings.get("spark.log.level", "OFF"))  # an exception says why a job ended, and once is enough
     _require(session)
     return session
 

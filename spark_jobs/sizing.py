@@ -1,8 +1,8 @@
-"""How much of a machine a night takes, by the size of its log.
+"""The part of a machine that a night takes, by the size of its log.
 
 Spark's own defaults are those of a cluster: 1 GB of heap for the driver, which on a local master does all the work, 200 shuffle partitions,
 and every stage planned anew. A small night needs none of that, a large one needs more heap and more, smaller, partitions. A cluster keeps
-its own settings; `--driver-memory` and `--conf` beat what is worked out here.
+its own settings; `--driver-memory` and `--conf` beat the settings of this file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ UNKNOWN_BYTES: Final = 4 * GB  # bytes of log, where its size is not known befor
 PARTITION_BYTES: Final = 256 * 2**20  # bytes of log per shuffle partition: its sums are some 20 MB
 MAX_PARTITIONS: Final = 400  # shuffle partitions of a day of 100 GB; more would be small files
 PACKED: Final = {".parquet": 20, ".zst": 15, ".gz": 12}  # bytes of lines per byte of such a file (measured on generated logs, 2026-11)
-CGROUP_LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # of containers, version 2 and 1
+CGROUP_LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # files of containers, version 2 and 1
 
 
 class Sizing(NamedTuple):

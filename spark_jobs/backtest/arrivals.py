@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Final
 
 INSTANTS_MS: Final = (100, 300, 500, 700, 900)  # ms of the second; the busiest 100 ms are the third (guess)
-WINDOWS: Final = 10  # of 100 ms in a second: the busiest holds at least a tenth of it
+WINDOWS: Final = 10  # windows of 100 ms in a second: the busiest holds at least a tenth of it
 
 
 def spread_over_instants(messages: int, peak: int) -> tuple[int, int, int, int, int]:

@@ -1,4 +1,4 @@
-"""What the command line calls: a backtest from texts to its result and exit code. Reports on stderr."""
+"""The backtest for the command line: from texts to its result and exit code. Reports on stderr."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ MAX_CLIENTS: Final = 10_000  # clients of one topic and contender whose refusals
 
 
 class ReplayedLine(NamedTuple):
-    """One line of the log, as far as a replay needs it. `refused` and `refused_bytes` are without what was dropped."""
+    """One line of the log, as far as a replay needs it. `refused` and `refused_bytes` are without dropped messages."""
 
     protocol: str
     topic: str
@@ -97,9 +97,9 @@ class ReplayedSide:
         self.judge = Judge(rules)
         self.raises = DayRaise(rules, contender.most) if contender.most else None
         self.apart = contender.tells_senders_apart()
-        self.keys: list[Key | None] = []  # by number of the sender; None: no rule is for it
+        self.keys: list[Key | None] = []  # keys by number of the sender; None: no rule is for it
         self.topic_keys: dict[int, Key | None] = {}  # where senders are all alike
-        self.counts: dict[int, TopicCount] = {}  # by number of the topic; of those that lost something
+        self.counts: dict[int, TopicCount] = {}  # counts by number of the topic, of those that lost something
         self.now: dict[int, int] = {}  # messages refused in the running second, by topic
         self.now_bytes: dict[int, int] = {}  # the same in bytes, where quotas are raised
         self.open: set[int] = set()  # topics in a run of seconds in which nothing passed
@@ -120,7 +120,7 @@ class ReplayedSide:
         return key if judge.limited(key) else None
 
     def decide(self, requests: list[Request], senders: list[ReplayedSender], now: int) -> None:
-        """Judge what arrives at `now` (ns) and note what does not pass."""
+        """Judge the requests that arrive at `now` (ns), and note the messages that do not pass."""
         keys = self.keys
         for request, sender in zip(requests, senders, strict=True):
             request.key = keys[sender.number]
@@ -150,7 +150,7 @@ class ReplayedSide:
             self.now_bytes[topic] = self.now_bytes.get(topic, 0) + count * request.size
 
     def begin_second(self, ts: int) -> None:
-        """Raise quotas by what came before the second `ts`."""
+        """Raise quotas by the demand before the second `ts`."""
         if self.raises is not None:
             for at, rules in self.raises.raise_until(ts):
                 self.judge.replace(rules, at * SECOND)

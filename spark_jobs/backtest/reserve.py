@@ -1,4 +1,4 @@
-"""The reserve of a contender: what its limits per topic keep free, and how much of that nobody used."""
+"""The reserve of a contender: the messages that its limits per topic keep free, and the part of them that nobody used."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Runner:
         self._tables: dict[str, list[Row]] = {}  # rows of two days at most, by date
 
     def run(self) -> Backtest:
-        """Raises InsufficientInputError where no day could be played."""
+        """Play the days. Raises InsufficientInputError where none could be played."""
         task = self.task
         found = sum_outcomes(QUICK if task.quick else EXACT, task.first.date, task.last.date, self._play_days())
         if not found.days:

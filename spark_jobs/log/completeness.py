@@ -46,7 +46,7 @@ def count_by_hour(flags: NDArray[np.bool_], day: Day) -> list[int]:
 
 
 def describe_gateways(gateways: Mapping[str, GatewayCount], day: Day) -> dict[str, dict[str, Any]]:
-    """For the manifest: name → seconds, first and last (epoch s), boots, lines."""
+    """The gateways for the manifest: name → seconds, first and last (epoch s), boots, lines."""
     found = {}
     for name, each in gateways.items():
         seconds = np.flatnonzero(each.seconds)
@@ -88,7 +88,7 @@ def describe_ended(today: Mapping[str, Mapping[str, Any]], newest: Manifest | No
 
 
 def find_still_missing(today: Mapping[str, Mapping[str, Any]], before: Sequence[Manifest]) -> set[str]:
-    """With --allow-partial: gateways that the newest of the days `before` lacked and that are absent today; some day had them."""
+    """Gateways that the newest of the days `before` lacked and that are absent today, though some day had them (--allow-partial)."""
     if not before:
         return set()
     return {name for name in before[-1].missing_gateways if name not in today and any(each.has_gateway(name) for each in before)}

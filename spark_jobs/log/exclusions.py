@@ -33,7 +33,7 @@ class Exclusion:
 
     @staticmethod
     def of(text: str) -> Exclusion:
-        """Raises ValueError with the way out."""
+        """The exclusion of an option's value. Raises ValueError with the way out."""
         found = _FORM.fullmatch(text)
         if found is None:
             raise ValueError(f"--exclude: {text!r} is not FROM/TO:TOPIC; write for instance {EXAMPLE}")

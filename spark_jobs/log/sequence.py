@@ -123,7 +123,7 @@ class _Sums(NamedTuple):
     """The sums of the pieces."""
 
     files: dict[str, FileCount]
-    runs: Iterable[tuple[str, str, _Run]]  # gateway, boot, and what is known of the run, in one or several parts
+    runs: Iterable[tuple[str, str, _Run]]  # gateway, boot, and counts of the run, in one or several parts
     marks: Iterable[tuple[str, int, bytes]]  # gateway, span, bitmap of its seconds; in one or several parts
     repeated: list[Stretch]
 

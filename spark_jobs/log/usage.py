@@ -125,7 +125,7 @@ class TopicRows:
         self.observed = observed
         self.exclusions = tuple(exclusions)
         self.storm_share_ppm = storm_share_ppm
-        self.can_have_quota = can_have_quota  # made outside: this class is sent by value, with what its methods name
+        self.can_have_quota = can_have_quota  # made outside: this class is sent by value, with all that its methods name
         self.few = few  # whether the stream is of `select_lines`; else of `sum_usage`
         self.schema = TOPICS_ARROW
 

@@ -1,1 +1,1 @@
-"""The method: from what is remembered of each topic's days to its quota. Pure numpy over arrays (topics x days); docs/design/quotas.md."""
+"""The method: from each topic's remembered days to its quota. Pure numpy over arrays (topics x days); docs/design/quotas.md."""

@@ -10,7 +10,7 @@ from spark_jobs.method.memory import Floats
 def share_capacity(wanted: Floats, weights: Floats, capacity: float, least: Floats | float = 0.0) -> Floats:
     """`wanted` where it fits; else the level L with sum(min(wanted, weight x L)) = `capacity`, and each topic its part of that.
 
-    Topics that want less than their share keep all of it; what they leave goes to the others. NaN (no quota) stays NaN and takes nothing.
+    Topics that want less than their share keep all of it; the others get the rest. NaN (no quota) stays NaN and takes nothing.
     `least` comes first, so nobody is left with nothing; where the capacity is less than that, each has the same part of it.
     """
     known = ~np.isnan(wanted)

@@ -28,7 +28,7 @@ class Decided(NamedTuple):
     rates: Floats
     bursts: Floats
     learning: NDArray[np.bool_]  # too few active days: the rule of the file stands
-    held: NDArray[np.int64]  # 1 held below what it should be, -1 held above
+    held: NDArray[np.int64]  # 1 held below the wanted rate, -1 held above
     hourly: Floats  # factor of the intraday raise: this times the last hour's mean
     largest: Floats
     lower: Floats  # bounds: a quota between them stays as it is

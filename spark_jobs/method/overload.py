@@ -51,7 +51,7 @@ def find_sufficient_rates(memory: Memory, topics: Ints | None = None) -> Floats:
     if not rows.size or not memory.days:
         return found
     blocks = [rows[first : first + BLOCK] for first in range(0, len(rows), BLOCK)]
-    kept: list[_Jobs] = []  # of the first blocks; the others are looked at twice, as all of them would be 25 KB a topic
+    kept: list[_Jobs] = []  # jobs of the first blocks; the others are looked at twice, as all of them would be 25 KB a topic
     seen = []
     for block in blocks:
         each = _Jobs(memory, block)

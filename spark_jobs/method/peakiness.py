@@ -32,7 +32,7 @@ BLOCK: Final = 4096  # topics whose days are looked at together: 2 MB an array a
 
 
 class Shape(NamedTuple):
-    """Per topic: the rate that the method proposes before the fleet's factor k, and what it is made of. NaN: nothing is known."""
+    """Per topic: the rate that the method proposes before the fleet's factor k, and its parts. NaN: nothing is known."""
 
     base: Floats  # per second
     level: Floats  # F: forecast demand per second

@@ -30,7 +30,7 @@ class Pin(NamedTuple):
     """`messages` and `bytes`: (rate per second, burst), or None to leave the dimension as computed."""
 
     protocol: str
-    topic: str  # as the log writes it
+    topic: str  # name as the log writes it
     messages: tuple[float, int] | None
     bytes: tuple[float, int] | None
     reason: str

@@ -5,8 +5,8 @@ the share of the next LONG_NIGHTS nights is predicted as lognormal: the middle i
 far single nights were from it. It counts twice, because the past month is as much a sample as the next one.
 
 k goes on towards the target meanwhile. A fleet of sparse topics that refused 0.29 % while k went from 2 to 3 refused 0.17 % in the month
-in which it went on. So the range is of what the past nights would have refused at the k of today; where k rises it begins at nothing, and
-where k falls it reaches to what they would have at the mean k of a month that lowers it as far as it may (`scale.predict_change`).
+in which it went on. So the range is that of the past nights at the k of today; where k rises it begins at nothing, and where k falls
+it reaches to their refusals at the mean k of a month that lowers it as far as it may (`scale.predict_change`).
 
 No range holds what no night has shown. A month of one topic with events refused up to 70 times what the one before did, or a seventieth of
 it, so nothing is promised on less than LEAST_EVIDENCE. And a month without an event is as likely as one with it where a few nights are all
@@ -27,7 +27,7 @@ FEW_NIGHTS: Final = 5.0  # equal ones that all refusals are worth; with fewer a 
 
 
 class NightShare(NamedTuple):
-    """A past night: the share that was refused, what was offered, and how many topics of equal size that is worth."""
+    """A past night: the refused share, the offered messages, and how many topics of equal size they are worth."""
 
     share: float
     offered: float
@@ -36,7 +36,7 @@ class NightShare(NamedTuple):
 
 def predict_interval(nights: Sequence[NightShare], to_come: tuple[float, float] = (1.0, 1.0)) -> tuple[float, float] | None:
     """Past nights, newest last → the range of the share that nine of ten months of such nights refuse; None where too little is known, or
-    none of them refused anything. `to_come`: times what was refused, the least and the most, as far as k is another by then."""
+    none of them refused anything. `to_come`: the least and the greatest factor of these refusals, as far as k is another by then."""
     recent = [night for night in nights[-LONG_NIGHTS:] if night.offered > 0]
     lost = [night.share * night.offered for night in recent]
     refused = sum(lost)
@@ -44,7 +44,7 @@ def predict_interval(nights: Sequence[NightShare], to_come: tuple[float, float] 
         return None
     middle = refused / sum(night.offered for night in recent)
     variance = sum(((night.share - middle) * night.offered) ** 2 for night in recent) * len(recent) / (len(recent) - 1) / refused**2
-    both = variance * (1 + LONG_NIGHTS / len(recent)) * len(recent) / LONG_NIGHTS  # of the past nights, and of the month to come
+    both = variance * (1 + LONG_NIGHTS / len(recent)) * len(recent) / LONG_NIGHTS  # variance of the past nights and of the month to come
     width = math.exp(SIGMAS * math.sqrt(math.log1p(both)))
     few = refused**2 / sum(each**2 for each in lost) < FEW_NIGHTS
     least, most = to_come

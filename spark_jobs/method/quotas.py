@@ -22,7 +22,7 @@ UNITS: Final = {"messages": "messages", "bytes": "bytes"}
 
 
 class ToldDimension(NamedTuple):
-    """One dimension of the night: what was known, decided, and how earlier nights fared."""
+    """One dimension of the night: its memory, the decision, and the outcomes of earlier nights."""
 
     memory: Memory
     decided: Decided

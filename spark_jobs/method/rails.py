@@ -3,7 +3,7 @@
 It is measured against the live one and against that of the same day a week ago: a topic that halves each Saturday may, and is back on
 Monday.
 
-**Bounds** keep nights quiet: a quota stays as it is while it is between two bounds around what the method wants, and goes there once it is
+**Bounds** keep nights quiet: a quota stays as it is while it is between two bounds around the method's rate, and goes there once it is
 outside. Nobody wants to read two hundred changes of three percent to find the one that matters.
 """
 
@@ -33,7 +33,7 @@ class Bounds(Protocol):
 
 class Railed(NamedTuple):
     rates: Floats
-    held: NDArray[np.int64]  # 1 held below what it should be, -1 held above, 0 not held
+    held: NDArray[np.int64]  # 1 held below the wanted rate, -1 held above, 0 not held
     lower: Floats  # bounds: a quota between them stays as it is
     upper: Floats
     kept: NDArray[np.bool_]  # whether it is between them

@@ -63,7 +63,8 @@ def count_effective_topics(offered: Floats) -> float:
 
 
 def find_least_k(days: Sequence[Judged | None], target: float) -> float | None:
-    """The least k at which the days, newest last, refuse at most `target` of what was offered, doubt included; None: nothing was offered.
+    """The least k at which the days, newest last, refuse at most `target` of the offered messages, doubt included; None: nothing was
+    offered.
 
     Doubt: events that have not been seen yet. As if DOUBT_NIGHTS nights of one topic (or as many as have been seen, if fewer) had refused
     exactly the target at the prior k, and elsewhere in inverse proportion to k. A fleet of a hundred topics overcomes that in a night, one
@@ -90,10 +91,10 @@ def find_least_k(days: Sequence[Judged | None], target: float) -> float | None:
 
 
 def predict_change(days: Sequence[Judged], ks: Sequence[float], k: float, target: float) -> tuple[float, float]:
-    """The least and the most that the `days` would refuse with the k of a month to come, times what they refused at their own `ks`.
+    """The least and the greatest factor of the refusals of `days` at their own `ks`, with the k of a month to come.
 
     Where k falls, from `k` on to the mean one of a month that lowers it as far as it may. Where it rises nobody knows how far: from nothing
-    to what they would refuse at `k`.
+    to their refusals at `k`.
     """
 
     def lost(each: Sequence[float]) -> float:

@@ -88,8 +88,8 @@ class Nights:
         return self.read_json(date, APPLIED)
 
     def forget(self, date: str, *, state: bool = False) -> None:
-        """Let the night be computed and published anew; what was live before it stays known. `state`: the day is forgotten, too, so the
-        next night computes it as one it has missed."""
+        """Let the night be computed and published anew; the snapshot that was live before it stays. `state`: the day is forgotten, too, so
+        the next night computes it as one it has missed."""
         for name in (QUOTAS, PLAN, APPLIED):
             self._storage.remove(self.file(date, name))
         if state:

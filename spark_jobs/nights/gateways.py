@@ -1,4 +1,4 @@
-"""The gateways that a night publishes to: what is live there, each one's share, and a publication at all of them or at none.
+"""The gateways that a night publishes to: their live quotas, each one's share, and a publication at all of them or at none.
 
 **Pools.** Gateways with the same Redis (`fleet`) share one bucket for each topic: each of them gets the whole quota. Others limit alone.
 N of them with the whole quota would admit N times as much, so pools share it by the demand that the log has seen at each of their
@@ -74,9 +74,9 @@ class ReadGateway:
     pool: str
     uptime_s: float
     status: dict[str, Any]  # GET /v1/quotas/status
-    etags: dict[str, str]  # by mode
-    live: Snapshot  # in force
-    tried: Snapshot | None = None  # in shadow mode
+    etags: dict[str, str]  # ETags by mode
+    live: Snapshot  # the one in force
+    tried: Snapshot | None = None  # the one in shadow mode
     applied: str = ""  # sha256 of what this run has published
 
     @property
@@ -325,8 +325,8 @@ class FleetPublication:
     def publish(self, groups: Sequence[Sequence[ReadGateway]], parts: Sequence[Snapshot]) -> None:
         """Publish each pool's part at every gateway of it that does not have it, or at none.
 
-        Raises Failure that names the gateway that failed, and says which were given back what they had, or could not be, or may have
-        the new quotas. Anything else that ends it, such as Ctrl-C, is raised after the same.
+        Raises Failure that names the gateway that failed, and says which have their earlier quotas again, or could not get them, or may
+        have the new quotas. Anything else that ends it, such as Ctrl-C, is raised after the same.
         """
         done: list[tuple[ReadGateway, str]] = []
         for group, snapshot in zip(groups, parts, strict=True):
@@ -387,7 +387,7 @@ class FleetPublication:
         return Failure(error.code, message, lines, error.status)
 
     def _take_back(self, done: Iterable[tuple[ReadGateway, str]]) -> list[str]:
-        """Give these gateways back what they had; a line about each."""
+        """Give these gateways their earlier quotas back; a line about each."""
         lines = []
         for gateway, etag in done:
             gateway.applied = ""

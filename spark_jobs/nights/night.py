@@ -98,7 +98,7 @@ class Options:
 
 @dataclass
 class Result:
-    """How a night ended: its exit code, a sentence, and where its report is."""
+    """The end of a night: its exit code, a sentence, and the place of its report."""
 
     code: int
     outcome: str
@@ -290,7 +290,7 @@ class Nightly:
         publication.mode, said = self._choose_mode(above)
         if options.dry_run:
             return self._end(DONE, found, f"dry run: nothing was published; it would be {said}")
-        nights.write_snapshot(options.date, QUOTAS, found.publish)  # as published: a backtest of the next day looks here
+        nights.write_snapshot(options.date, QUOTAS, found.publish)  # the published one: a backtest of the next day looks here
         if publication.mode == ENFORCE and options.shadow_nights and not any(gateway.record(ENFORCE) for gateway in self._gateways):
             nights.keep_trial([gateway.url for gateway in self._gateways], options.shadow_nights)  # also where it is taken back
         publication.publish(self._pools, parts)
@@ -371,7 +371,8 @@ class Nightly:
     # ---- the end ------------------------------------------------------------------------------------------------------
 
     def _end(self, code: int, found: QuotaPlan, outcome: str, stops: Sequence[str] = (), published: str = "") -> Result:
-        """Write the report; it must not end a night that is published. `stops`: why it is not; `published`: what the gateways did."""
+        """Write the report; it must not end a night that is published. `stops`: the reasons why it is not; `published`: the gateways'
+        answer as a sentence."""
         from spark_jobs.report import write_reports
         from spark_jobs.report.needs import join_names
 

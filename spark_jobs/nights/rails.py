@@ -180,7 +180,7 @@ def compute_factor(before: Pair, after: Pair) -> float:
 
 
 def _hold_rates(before: Quota, quota: Quota, ratio: float, held: list[HeldRate]) -> Quota:
-    """`quota` within the rails around `before`; what it lost is added to `held`."""
+    """`quota` within the rails around `before`; each held rate is added to `held`."""
     texts = []
     for dimension in DIMENSIONS:
         old, new = get_pair(before, dimension), get_pair(quota, dimension)

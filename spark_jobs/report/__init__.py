@@ -4,7 +4,7 @@
     text.py: one topic for a terminal of 80 columns
 
 Pure: a snapshot in, bytes out. No network, no clock and no Spark; standard library only, and `limiter.quota_snapshot`. Equal input gives
-equal bytes. What a snapshot does not say (an older one, the first night) reads "not known yet".
+equal bytes. A value that a snapshot does not have (an older one, the first night) reads "not known yet".
 """
 
 from __future__ import annotations

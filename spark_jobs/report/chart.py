@@ -2,7 +2,7 @@
 
 Three layers over one axis of days: the band from nothing to the day's mean, a tick at the day's busiest second, the quota as a line with
 steps. Where the busiest second is far above the mean a linear axis would show the mean as nothing, so the axis is logarithmic then, and
-says so. Below stands one bar a day for what was refused. Colours are classes of the page's style; each layer also has a shape of its own.
+says so. One bar a day below it shows the refused part. Colours are classes of the page's style; each layer also has a shape of its own.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Digest:
     judged: str | None  # a sentence about what the snapshot would have refused on past days
     guard_rails: tuple[str, ...]
     backtest: Replayed | None
-    backtest_totals: Mapping[str, Any]  # as the backtest says them
+    backtest_totals: Mapping[str, Any]  # totals as in the backtest
     gateways: tuple[str, ...] = ()  # names of those that have the snapshot
     command: tuple[str, ...] = ()  # words of the night's command
     ratio: float = 2.0  # a quota falls to 1/ratio in one publication

@@ -67,11 +67,11 @@ class NightFacts:
     outcomes: Mapping[str, OutcomeFacts]  # PUBLISHED and ALTERNATIVES
 
     def refused(self, name: str = PUBLISHED) -> float | None:
-        """Refused, as a share of what was offered."""
+        """Refused, as a share of the offered messages."""
         return self._of_offered(self.outcomes[name].refused)
 
     def reserved(self, name: str = PUBLISHED) -> float | None:
-        """Reserved, as a multiple of what was offered."""
+        """Reserved, as a multiple of the offered messages."""
         return self._of_offered(self.outcomes[name].reserved)
 
     def _of_offered(self, amount: float | None) -> float | None:
@@ -98,7 +98,7 @@ class SideFacts:
     dimension: str
     pair: Pair | None
     before: Pair | None
-    before_rate: float | None  # of `before`, else the quota in force on the last day of `series`
+    before_rate: float | None  # rate of `before`, else the quota in force on the last day of `series`
     before_known: bool  # False: nothing says whether there was a quota before
     causes: tuple[tuple[str, float], ...]  # (forecast, peakiness or k; new over old), where it moved, the largest move first
     forecast: float | None
@@ -109,7 +109,7 @@ class SideFacts:
     lower: float | None  # the least rate that needs no change: with less the topic has less than it needs
     computed: float | None  # forecast x peakiness x k: the rate if nothing held or lowered it
     computed_before: float | None  # the same of the night before
-    mean: float | None  # of the last days; snapshots before 0.3 have the median of the load instead
+    mean: float | None  # mean of the last days; snapshots before 0.3 have the median of the load instead
     percentile_99: float | None
     busiest: float | None
     reason: str | None
@@ -180,7 +180,7 @@ class Topic:
         return 0.0 if nights is None else nights.outcomes[PUBLISHED].refused or 0.0
 
     def is_short(self) -> bool:
-        """Whether its rate of messages is below what it needs."""
+        """Whether its rate of messages is below its need."""
         side = self.side("messages")
         return side is not None and side.rate is not None and side.lower is not None and side.rate < SHORT * side.lower
 
@@ -189,7 +189,7 @@ class Topic:
         return 0.0 if side is None else side.rate or 0.0
 
     def computed(self) -> float:
-        """Messages per second that were computed for it, whatever it was left."""
+        """Messages per second that were computed for it, whatever a capacity or a rail left it."""
         side = self.side("messages")
         return 0.0 if side is None else side.computed or side.rate or 0.0
 
@@ -216,7 +216,7 @@ class FleetFacts:
     k: Mapping[str, float | None]
     families: Mapping[str, str | None]  # dimension -> the rule that all quotas follow: "quota" is the method, others are in RULES
     evidence: Mapping[str, float | None]  # dimension -> evidence behind the guard's choice of a rule: nights x topics
-    lists: Mapping[str, tuple[tuple[str, str, str], ...] | None]  # of LISTS: (protocol, topic, reason)
+    lists: Mapping[str, tuple[tuple[str, str, str], ...] | None]  # entries of LISTS: (protocol, topic, reason)
     missing_gateways: tuple[str, ...] | None
     remarks: tuple[str, ...]  # sentences of the night about its options: pins above the capacity
     observed_seconds: float | None

@@ -1,4 +1,5 @@
-"""From the free-form evidence of a snapshot to typed facts. Nothing raises, whatever its shape: a value that cannot be read is None."""
+"""The way from the free-form evidence of a snapshot to typed facts. Nothing raises, whatever its shape: a value that cannot be read is
+None."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ def _factor(value: float | None) -> str:
 def causes_text(topic: Topic) -> str:
     """`expected demand x 1.48; bytes: safety factor k x 1.1`, with the sign for times: factors that make up the change."""
     if topic.is_short() or topic.status == "pinned":
-        return ""  # it has what it is left, or given
+        return ""  # a pin or a limit decides
     moved = [
         ("bytes: " if side.dimension == "bytes" else "") + _factors(side)
         for side in dimensions_of(topic)[: 1 if moves_alike(topic) else None]

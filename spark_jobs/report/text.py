@@ -91,7 +91,7 @@ def chart_lines(side: SideFacts) -> list[str]:
     if not days:
         return [f"  demand of past days: {UNKNOWN}"]
     scale = Scale(tuple(day for _, day in days), side.rate, side.dimension)
-    cells = [[" "] * (2 * DAYS) for _ in range(ROWS)]  # from the bottom
+    cells = [[" "] * (2 * DAYS) for _ in range(ROWS)]  # lines of cells, from the bottom
     for at, day in days:
         filled = round(scale.part(day.mean) * ROWS * 8) if day.mean else 0
         filled = max(filled, 1) if day.mean else 0

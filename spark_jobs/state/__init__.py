@@ -1,1 +1,1 @@
-"""The memory of each day: what a day's state is, and how it is published (docs/quotas.md)."""
+"""The memory of each day: the state of a day, and its publication (docs/quotas.md)."""

@@ -44,7 +44,7 @@ class Manifest:
 
     @staticmethod
     def load(data: bytes) -> Manifest:
-        """Raises ValueError, with the way out."""
+        """Read a manifest. Raises ValueError, with the way out."""
         try:
             found = json.loads(data)
             if found.get("format") != STATE_FORMAT:

@@ -158,7 +158,7 @@ def _make_row(
     p50, p99 = compute_load_percentiles(amount, (0.5, 0.99))
 
     def hours(counts: Ints) -> Ints | None:
-        """By hour of the day; None where there is nothing."""
+        """The sums by hour of the day; None where there is nothing."""
         if not counts.any():
             return None
         return np.bincount((each.second - start) // 3600, weights=counts, minlength=hour_count).astype(np.int64)

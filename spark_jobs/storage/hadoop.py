@@ -34,11 +34,11 @@ class HadoopStorage:
             if not self._was_set(context, name):
                 self._configuration.set(name, value)
         self._root = root
-        with _reported(root):
+        with _report_errors(root):
             self._system = self._jvm.org.apache.hadoop.fs.FileSystem.newInstance(self._path(root).toUri(), self._configuration)
 
     def read(self, location: Location) -> bytes:
-        with _reported(location):
+        with _report_errors(location):
             size = int(self._system.getFileStatus(self._path(location)).getLen())
             if size > MAX_READ_BYTES:
                 raise OSError(f"{location}: {size} bytes, at most {MAX_READ_BYTES} are read through the driver; is it the right file?")
@@ -49,7 +49,7 @@ class HadoopStorage:
                 stream.close()
 
     def write(self, location: Location, data: bytes) -> None:
-        with _reported(location):
+        with _report_errors(location):
             if location.scheme not in RENAMES:
                 self._put(location, data)
                 return
@@ -64,7 +64,7 @@ class HadoopStorage:
                 self._system.delete(self._path(beside), False)
 
     def list(self, folder: Location) -> list[StoredFile]:
-        with _reported(folder):
+        with _report_errors(folder):
             try:
                 found = self._system.listStatus(self._path(folder))
             except Exception as error:
@@ -75,7 +75,7 @@ class HadoopStorage:
 
     def files(self, folder: Location) -> Iterator[StoredFile]:
         entries = []
-        with _reported(folder):
+        with _report_errors(folder):
             try:
                 found = self._system.listFiles(self._path(folder), True)
                 while found.hasNext():
@@ -87,11 +87,11 @@ class HadoopStorage:
         return iter(sorted(entries))
 
     def remove(self, location: Location) -> None:
-        with _reported(location):
+        with _report_errors(location):
             self._system.delete(self._path(location), True)
 
     def checksum(self, entry: StoredFile) -> str | None:
-        with _reported(entry.location):
+        with _report_errors(entry.location):
             found = self._system.getFileChecksum(self._path(entry.location))
             if found is not None:
                 return str(found)
@@ -131,7 +131,7 @@ def _is_absent(error: Exception) -> bool:
 
 
 @contextmanager
-def _reported(location: Location) -> Iterator[None]:
+def _report_errors(location: Location) -> Iterator[None]:
     """Errors of the JVM within, as OSError."""
     try:
         yield

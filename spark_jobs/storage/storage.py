@@ -38,7 +38,7 @@ class Storage(Protocol):
         """All files below `folder`, in order of paths; none where there is no such folder."""
 
     def remove(self, location: Location) -> None:
-        """Remove a file, or a folder with all that is in it; what is absent is fine."""
+        """Remove a file, or a folder with all that is in it; a file that is absent is fine."""
 
     def checksum(self, entry: StoredFile) -> str | None:
         """`sha256:…` of the bytes for a local file, else the store's own checksum (`etag:…`, HDFS's block checksum); None: there is none.
