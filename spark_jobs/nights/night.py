@@ -37,7 +37,7 @@ from spark_jobs.nights.gateways import (
     split_by_pool,
 )
 from spark_jobs.nights.plan import QuotaPlan, describe_held, plan
-from spark_jobs.nights.rails import Rails, is_pinned, describe_way_out
+from spark_jobs.nights.rails import Rails, describe_way_out, is_pinned
 
 if TYPE_CHECKING:
     from spark_jobs.backtest.candidate import JudgedDay

@@ -97,7 +97,7 @@ def find_faults(live: Snapshot, new: Snapshot, rails: Rails, changed: int, remov
 
 
 def describe_way_out(look: str, option: str, share: float) -> str:
-    """What to look at first, and the option (a whole percentage above `share`) that lets it pass."""
+    """The first thing to look at, and the option (a whole percentage above `share`) that lets it pass."""
     return f"(look first {look}; {option} {min(100, floor(round(100 * share, 6)) + 1)} lets this pass)"
 
 

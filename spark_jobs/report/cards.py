@@ -8,7 +8,7 @@ from typing import Final
 from spark_jobs.report.chart import render_chart
 from spark_jobs.report.digest import Digest, has_moved
 from spark_jobs.report.facts import SideFacts, Topic
-from spark_jobs.report.markup import escape_html, name_of, nights_table
+from spark_jobs.report.markup import escape_html, nights_table, render_name
 from spark_jobs.report.sentences import causes_text, change_text, dimensions_of, facts_line, gateways_text, quota_text, reason_of
 from spark_jobs.report.words import UNKNOWN, factor_text, pluralise, rate_text
 
@@ -45,7 +45,7 @@ def render_cards(found: Digest) -> Iterator[str]:
 def _card(topic: Topic) -> Iterator[str]:
     tags = [name for name in (topic.status, "new" if topic.is_new else None) if name and name != "quota"]
     tagged = "".join(f" <span class=tag>{escape_html(name, 40)}</span>" for name in tags)
-    yield f"<section class=card><h3>{name_of(topic.protocol, topic.name)}{tagged}</h3>"
+    yield f"<section class=card><h3>{render_name(topic.protocol, topic.name)}{tagged}</h3>"
     said = [] if topic.status == "quota" and topic.sides and topic.sides[0].forecast is not None else [f"{reason_of(topic)}."]
     said += [f"Since the night before: {moved}."] if (moved := causes_text(topic)) else []
     said += [] if topic.days is None else [f"Learned from {pluralise(topic.days, 'day')} with traffic."]

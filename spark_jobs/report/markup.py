@@ -15,7 +15,7 @@ def escape_html(text: object, most: int | None = None) -> str:
     return escape(clean_text(text, most))
 
 
-def name_of(protocol: str, topic: str) -> str:
+def render_name(protocol: str, topic: str) -> str:
     return f"{escape_html(topic, MAX_NAME_CHARS)} <small class=quiet>{escape_html(protocol)}</small>"
 
 

@@ -42,7 +42,7 @@ def list_notes(found: Digest) -> list[str]:
     late = missed_text(fleet)
     figure = read_expected(fleet)
     if late and not is_far_over(fleet) and not (figure and figure.lowered):
-        said.append(f"{late} Nothing to do: {k_text(fleet)}")
+        said.append(f"{late} Nothing to do: {describe_k_change(fleet)}")
     return said
 
 
@@ -69,7 +69,7 @@ def _capacity(found: Digest) -> Iterator[Need]:
     ways = [f"write {raised}, below and where the night is started (all topics together need that), if the broker can carry it"]
     if pinned >= capacity:
         others = pluralise(len(found.ranked) - len(fleet.pins), "other topic")
-        named = ", ".join(f"{name_of(name)} {rate_text('messages', each)}" for name, each in fleet.pins[:FEW])
+        named = ", ".join(f"{escape_backticks(name)} {rate_text('messages', each)}" for name, each in fleet.pins[:FEW])
         what = (
             f"The pins alone are {rate_text('messages', pinned)} ({named}), and all topics together may have "
             f"{rate_text('messages', capacity)}, the capacity. Nothing is left for the {others}."
@@ -144,11 +144,11 @@ def _refused(found: Digest) -> Iterator[Need]:
         return
     worst = found.refused[0]
     part = worst.refused() / max(sum(each.refused() for each in found.refused), 1.0)
-    pin = f"{{protocol: {worst.protocol}, topic: {name_of(worst.name)}, messages: {math.ceil(2 * worst.rate_of('messages'))}/s}}"
+    pin = f"{{protocol: {worst.protocol}, topic: {escape_backticks(worst.name)}, messages: {math.ceil(2 * worst.rate_of('messages'))}/s}}"
     yield Need(
-        f"{missed_text(fleet)} {share_text(part)} of it is of {name_of(worst.name)}.",
-        f"{k_text(fleet)} For twice the quotas that takes five weeks.",
-        f"Pin {name_of(worst.name)} at twice its quota: `- {pin}` in {option(found, '--pins', 'a file, and name it by --pins')}.",
+        f"{missed_text(fleet)} {share_text(part)} of it is of {escape_backticks(worst.name)}.",
+        f"{describe_k_change(fleet)} For twice the quotas that takes five weeks.",
+        f"Pin {escape_backticks(worst.name)} at twice its quota: `- {pin}` in {option(found, '--pins', 'a file, and name it by --pins')}.",
     )
 
 
@@ -171,7 +171,7 @@ def is_far_over(fleet: FleetFacts) -> bool:
     return fleet.target is not None and part is not None and part > CAREFUL * fleet.target
 
 
-def k_text(fleet: FleetFacts) -> str:
+def describe_k_change(fleet: FleetFacts) -> str:
     """A sentence about k's answer to it."""
     now, was = fleet.k["messages"], fleet.k_before.get("messages")
     if now is None or was is None or now < was:
@@ -184,7 +184,7 @@ def k_text(fleet: FleetFacts) -> str:
 
 def join_names(found: tuple[str, ...] | list[str]) -> str:
     """`gw-a, gw-b and gw-c`; the first ones of many."""
-    shown = [name_of(each) for each in found[:FEW]]
+    shown = [escape_backticks(each) for each in found[:FEW]]
     if len(found) > FEW:
         return f"{', '.join(shown)} and {len(found) - FEW} more"
     return " and ".join([*([", ".join(shown[:-1])] if shown[1:] else []), *shown[-1:]])
@@ -203,6 +203,6 @@ def command(found: Digest) -> str:
     return shlex.join(found.command) if found.command else words
 
 
-def name_of(text: str) -> str:
+def escape_backticks(text: str) -> str:
     """A name in a sentence in which backticks mean something."""
     return clean_text(text, 60).replace("`", "'")

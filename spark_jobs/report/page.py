@@ -16,7 +16,7 @@ from limiter.quota_snapshot import Quota
 from spark_jobs.report.cards import render_cards
 from spark_jobs.report.digest import MAX_CHANGES, MAX_LISTED, Digest
 from spark_jobs.report.facts import DIMENSIONS, LISTS, FleetFacts, Topic
-from spark_jobs.report.markup import escape_html, name_of, nights_table
+from spark_jobs.report.markup import escape_html, nights_table, render_name
 from spark_jobs.report.needs import NOTHING, THEN, Need, command, list_needs, list_notes
 from spark_jobs.report.replayed import HEAD, HEAD_WORST, Replayed
 from spark_jobs.report.sentences import (
@@ -121,7 +121,7 @@ def _refused(found: Digest) -> Iterator[str]:
         return
     yield f"<div class=wide><table><thead><tr>{''.join(f'<th>{each}' for each in (TOPIC, *head[1:]))}</tr></thead><tbody>"
     for topic, cells in rows:
-        yield f"<tr><td class=t>{name_of(topic.protocol, topic.name)}{''.join(f'<td>{escape_html(cell)}' for cell in cells)}</tr>"
+        yield f"<tr><td class=t>{render_name(topic.protocol, topic.name)}{''.join(f'<td>{escape_html(cell)}' for cell in cells)}</tr>"
     yield f"</tbody></table></div><p class=quiet>{rest}</p>"
 
 
@@ -148,7 +148,7 @@ def _changes(found: Digest) -> Iterator[str]:
 def _change_table(changed: Sequence[Topic]) -> Iterator[str]:
     yield f"<div class=wide><table class=stack><thead><tr><th>{TOPIC}<th>messages<th>bytes<th>why</tr></thead><tbody>"
     yield from (
-        f"<tr><td class=t>{name_of(topic.protocol, topic.name)}{' <span class=tag>new</span>' if topic.is_new else ''}"
+        f"<tr><td class=t>{render_name(topic.protocol, topic.name)}{' <span class=tag>new</span>' if topic.is_new else ''}"
         f"{_change_cell(topic, 'messages')}{_change_cell(topic, 'bytes')}<td class=w>{escape_html(change_reason(topic))}</tr>"
         for topic in changed
     )
@@ -163,7 +163,7 @@ def _change_cell(topic: Topic, dimension: str) -> str:
 def _names(quotas: Iterable[Quota]) -> str:
     listed = list(quotas)
     more = f" and {len(listed) - MAX_LISTED:,} more, in report.json" if len(listed) > MAX_LISTED else ""
-    return ", ".join(name_of(quota.protocol, quota.topic) for quota in listed[:MAX_LISTED]) + more
+    return ", ".join(render_name(quota.protocol, quota.topic) for quota in listed[:MAX_LISTED]) + more
 
 
 def _fleet_nights(found: Digest) -> Iterator[str]:
@@ -189,7 +189,7 @@ def _replayed(found: Replayed) -> Iterator[str]:
     if found.worst:
         yield f"<h3>Refused most</h3><div class=wide><table><thead><tr>{_heads(HEAD_WORST)}</tr></thead><tbody>"
         for protocol, topic, *cells in found.worst:
-            yield f"<tr><td class=t>{name_of(protocol, topic)}{''.join(f'<td class=n>{escape_html(cell)}' for cell in cells)}</tr>"
+            yield f"<tr><td class=t>{render_name(protocol, topic)}{''.join(f'<td class=n>{escape_html(cell)}' for cell in cells)}</tr>"
         yield "</tbody></table></div>"
     yield from (f"<p class='quiet small'>{escape_html(note)}</p>" for note in found.notes)
 
@@ -204,7 +204,7 @@ def _list(fleet: FleetFacts, name: str) -> Iterator[str]:
         return
     yield f"<details><summary>{name.capitalize()}: {count_of(fleet, name)}</summary><div class=wide><table><tbody>"
     yield from (
-        f"<tr><td class=t>{name_of(protocol, topic)}<td class=w>{escape_html(reason, 400)}</tr>"
+        f"<tr><td class=t>{render_name(protocol, topic)}<td class=w>{escape_html(reason, 400)}</tr>"
         for protocol, topic, reason in listed[:MAX_LISTED]
     )
     yield "</tbody></table></div>"

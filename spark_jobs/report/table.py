@@ -7,7 +7,7 @@ from typing import Final
 
 from spark_jobs.report.digest import Digest, has_moved
 from spark_jobs.report.facts import SideFacts, Topic
-from spark_jobs.report.markup import escape_html, name_of
+from spark_jobs.report.markup import escape_html, render_name
 from spark_jobs.report.words import factor_text, pluralise, rate_text, share_text
 
 MAX_OPEN_ROWS: Final = (
@@ -49,7 +49,7 @@ def _row(topic: Topic) -> str:
         _cell(reserved := long.reserved() if long is not None else None, factor_text(reserved) if reserved is not None else "?"),
     )
     state = "new" if topic.is_new else topic.status or ""
-    return f"<tr><td class=t>{name_of(topic.protocol, topic.name)}{''.join(cells)}<td>{escape_html(state, 40)}</tr>"
+    return f"<tr><td class=t>{render_name(topic.protocol, topic.name)}{''.join(cells)}<td>{escape_html(state, 40)}</tr>"
 
 
 def _rate(side: SideFacts | None) -> str:
