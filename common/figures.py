@@ -26,13 +26,13 @@ def byte_rate(per_second: float) -> str:
 
 def count(number: float) -> str:
     """`982`, `12.3k`, `1.5M`."""
-    number, unit = _scaled(number, 1000, _THOUSANDS)
+    number, unit = _scale_unit(number, 1000, _THOUSANDS)
     return f"{digits(number)}{unit}"
 
 
 def size(octets: float) -> str:
     """Bytes, by powers of 1024: `230 KiB`, `512 B`, `1.5 MiB`."""
-    number, unit = _scaled(octets, 1024, _BINARY)
+    number, unit = _scale_unit(octets, 1024, _BINARY)
     return f"{digits(number)} {unit}"
 
 
@@ -72,7 +72,7 @@ def digits(number: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _scaled(number: float, base: int, units: tuple[str, ...]) -> tuple[float, str]:
+def _scale_unit(number: float, base: int, units: tuple[str, ...]) -> tuple[float, str]:
     """The number in the unit in which it is at least 1, as it will be rounded: 999.7 is 1k, not 1000."""
     step = 0
     while step < len(units) - 1 and abs(float(f"{number:.{DIGITS}g}")) >= min(base, 1000):

@@ -202,7 +202,7 @@ class LogThrottle:
         self.count = 0  # since the last line
         self._logged_at = -every_s
 
-    def due(self) -> int:
+    def count_until_due(self) -> int:
         """Count one more. Returns how many there were since the last line, this one included, or 0 while no line is due."""
         self.count += 1
         now = time.monotonic()

@@ -31,7 +31,7 @@ class SupervisedLoop:
         return True
 
     def fail(self, error: Exception) -> None:
-        rounds = self._throttle.due()
+        rounds = self._throttle.count_until_due()
         if rounds:
             log.failure(self.event, error, task=self.task, rounds=rounds)
 

@@ -1,4 +1,4 @@
-"""Checks across settings, which no value alone can fail. All of them run, also when there are other problems; `token_files` is last."""
+"""Checks across settings, which no value alone can fail. All run, whatever else is wrong; `check_token_files` is last."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from config.known_settings import (
 )  # fmt: skip
 from config.port_ranges import PortRange
 from config.rules import ReadRule
-from config.tls_files import usable as tls_files
-from config.worker_checks import workers
+from config.tls_files import check_tls_files
+from config.worker_checks import check_workers
 from limiter.executor import NEVER
 
 LOOPBACK: Final = re.compile(r"localhost|127(\.[0-9]+){3}|::1", re.IGNORECASE)
@@ -53,10 +53,10 @@ def _called(reading: Reading, path: str) -> str:
 
 def _both_read(reading: Reading, section: str, *keys: str) -> bool:
     """Whether none of these settings of a section is a placeholder: those cannot be compared."""
-    return not any(reading.unread(f"{section}.{key}") for key in keys)
+    return not any(reading.has_fault(f"{section}.{key}") for key in keys)
 
 
-def unique_names(reading: Reading) -> None:
+def check_unique_names(reading: Reading) -> None:
     """Listeners have names of their own, and so have rules and tokens."""
     for cls in (ListenerSettings, ReadRule):
         seen: dict[str, str] = {}
@@ -71,7 +71,7 @@ def unique_names(reading: Reading) -> None:
             seen.setdefault(value.name, path)
 
 
-def binds(reading: Reading) -> None:
+def check_binds(reading: Reading) -> None:
     """No two sockets on one address; no listener whose broker is a listener of this gateway."""
     bound: list[tuple[str, Address]] = []
     for path, value in reading.sections:
@@ -97,7 +97,7 @@ def binds(reading: Reading) -> None:
                 reading.add_problem(inner, f"{upstream} is this gateway's own {own}", "name the broker's address, or move one of the two")
 
 
-def tls_modes(reading: Reading) -> None:
+def check_tls_modes(reading: Reading) -> None:
     """Only in RocketMQ do clients with TLS and without share a port."""
     for path, value in reading.sections:
         if (
@@ -112,12 +112,12 @@ def tls_modes(reading: Reading) -> None:
             reading.add_problem(inner, message, remedy)
 
 
-def proxy_headers(reading: Reading) -> None:
+def check_proxy_headers(reading: Reading) -> None:
     """Who may send PROXY headers is said wherever they are taken: what they say is believed."""
     for path, value in reading.sections:
         if not isinstance(value, ListenerSettings) or not value.accept_proxy_protocol or value.trusted_proxies:
             continue
-        if not reading.unread(f"{path}.trusted_proxies"):
+        if not reading.has_fault(f"{path}.trusted_proxies"):
             message = "needs trusted_proxies: whoever may send PROXY headers chooses the address that limits, caps and the broker go by"
             remedy = (
                 "add the load balancer's own addresses, e.g. trusted_proxies: [10.0.0.5, 10.1.0.0/24]; "
@@ -126,7 +126,7 @@ def proxy_headers(reading: Reading) -> None:
             reading.add_problem(f"{path}.accept_proxy_protocol", message, remedy)
 
 
-def remote_admins(reading: Reading) -> None:
+def check_remote_admins(reading: Reading) -> None:
     """The requests of remote admin are RocketMQ's."""
     for path, value in reading.sections:
         if isinstance(value, ListenerSettings) and not value.speaks.limit_requests and value.remote_admin is not None:
@@ -135,20 +135,20 @@ def remote_admins(reading: Reading) -> None:
             reading.add_problem(inner, message, "remove it, and use the admin API or `sluice limits set`")
 
 
-def broker_ports(reading: Reading) -> None:
+def check_broker_ports(reading: Reading) -> None:
     """A name server's listener has a port range of its own for its brokers, and a host that its clients can dial."""
     ranges: list[tuple[str, str, PortRange]] = []  # of those so far: path, host, ports
     for path, value in reading.sections:
         if not isinstance(value, ListenerSettings) or not value.speaks.opens_listeners or not _both_read(reading, path, "bind", "protocol"):
             continue
         if value.broker_ports is None:
-            if not reading.unread(f"{path}.broker_ports"):
+            if not reading.has_fault(f"{path}.broker_ports"):
                 message = "is missing: the listeners of its brokers need ports"
                 reading.add_problem(f"{path}.broker_ports", message, "add broker_ports: 20911-20950", at=f"{path}.protocol")
         else:
             _check_range(reading, path, value.bind.host, value.broker_ports, ranges)
             ranges.append((f"{path}.broker_ports", value.bind.host, value.broker_ports))
-        if value.advertise is None and value.bind.host in ANY and not reading.unread(f"{path}.advertise"):
+        if value.advertise is None and value.bind.host in ANY and not reading.has_fault(f"{path}.advertise"):
             message = f"is missing: clients cannot dial {value.bind.host}"
             remedy = "add advertise: and the address or name under which clients reach this gateway"
             reading.add_problem(f"{path}.advertise", message, remedy, at=f"{path}.bind")
@@ -191,7 +191,7 @@ def _check_range(reading: Reading, path: str, host: str, ports: PortRange, earli
             reading.add_problem(inner, f"overlaps {name}: {other_ports}", f"choose other ports; {_called(reading, name)}")
 
 
-def credit(reading: Reading) -> None:
+def check_credit(reading: Reading) -> None:
     """0 < more_after <= initial."""
     for path, value in reading.sections:
         if isinstance(value, CreditSettings) and value.more_after > value.initial and _both_read(reading, path, "more_after", "initial"):
@@ -203,7 +203,7 @@ def credit(reading: Reading) -> None:
             reading.add_problem(inner, message, remedy)
 
 
-def fleet(reading: Reading) -> None:
+def check_fleet(reading: Reading) -> None:
     """TLS towards Redis needs a rediss:// URL; a cluster is reached by TCP, and has one database."""
     for path, value in reading.sections:
         if isinstance(value, FleetRedis) and value.cluster and re.fullmatch(r"rediss?://[^/]+(/0?)?", value.url) is None:
@@ -219,7 +219,7 @@ def fleet(reading: Reading) -> None:
             reading.add_problem(inner, f"{value.url} is without TLS", remedy)
 
 
-def intraday_raises(reading: Reading) -> None:
+def check_intraday_raises(reading: Reading) -> None:
     """The gateways of a fleet share buckets, and each sees only its own part of the demand."""
     if not any(isinstance(value, FleetSettings) for _, value in reading.sections):
         return
@@ -232,7 +232,7 @@ def intraday_raises(reading: Reading) -> None:
                 reading.add_problem(f"{path}.{name}", message, f"set {name}: off; the published quotas hold all day")
 
 
-def limiter(reading: Reading) -> None:
+def check_limiter(reading: Reading) -> None:
     """Who wants no judging on the event loop has threads for it."""
     for path, value in reading.sections:
         if (
@@ -245,7 +245,7 @@ def limiter(reading: Reading) -> None:
             reading.add_problem(f"{path}.inline", message, "set threads to 1, or inline: trusted")
 
 
-def memory(reading: Reading) -> None:
+def check_memory(reading: Reading) -> None:
     """One connection's share is within the whole."""
     for path, value in reading.sections:
         if not isinstance(value, MemorySettings) or not _both_read(reading, path, "per_connection", "high_watermark"):
@@ -258,7 +258,7 @@ def memory(reading: Reading) -> None:
             reading.add_problem(inner, message, "lower per_connection or raise high_watermark")
 
 
-def drain(reading: Reading) -> None:
+def check_drain(reading: Reading) -> None:
     """Half of the time is left for what is under way."""
     for path, value in reading.sections:
         if isinstance(value, DrainSettings) and value.delay_ns > value.timeout_ns // 2 and _both_read(reading, path, "delay", "timeout"):
@@ -269,12 +269,12 @@ def drain(reading: Reading) -> None:
             reading.add_problem(inner, message, "lower delay or raise timeout, and with it the patience of whoever kills the gateway")
 
 
-def admin(reading: Reading) -> None:
+def check_admin(reading: Reading) -> None:
     """The admin API listens on loopback as long as it has no TLS; its tokens have names of their own; its socket's path is short enough."""
     for path, value in reading.sections:
         if not isinstance(value, AdminSettings):
             continue
-        if value.bind.host and not is_loopback(value.bind.host) and value.tls is None and not reading.unread(f"{path}.tls"):
+        if value.bind.host and not is_loopback(value.bind.host) and value.tls is None and not reading.has_fault(f"{path}.tls"):
             message = f"{value.bind} is not a loopback address, and tokens would cross the network as plain text"
             remedy = (
                 "add admin.tls: {certificate: FILE.pem, key: FILE.key}; for probes and Prometheus alone bind "
@@ -292,7 +292,7 @@ def admin(reading: Reading) -> None:
             names.add(token.name)
 
 
-def webhooks(reading: Reading) -> None:
+def check_webhooks(reading: Reading) -> None:
     """Receivers are told apart by their names; a user has a password; a CA is for https."""
     seen: dict[str, str] = {}
     for path, value in reading.sections:
@@ -306,7 +306,7 @@ def webhooks(reading: Reading) -> None:
             first = _called(reading, f"{seen[value.label]}.{'name' if value.name else 'url'}")
             reading.add_problem(inner, message, f"give each a name of its own, such as name: ops; the first is in {first}")
         seen.setdefault(value.label, path)
-        if value.user is not None and value.token_file is None and not reading.unread(f"{path}.token_file"):
+        if value.user is not None and value.token_file is None and not reading.has_fault(f"{path}.token_file"):
             reading.add_problem(f"{path}.user", "stands without a password", "add token_file: FILE, which holds the password of this user")
         if value.ca is not None and value.url is not None and value.url.startswith("http:"):
             reading.add_problem(f"{path}.ca", "the URL is without TLS", "write url: https://..., or remove ca")
@@ -314,7 +314,7 @@ def webhooks(reading: Reading) -> None:
 
 def _says_where(reading: Reading, path: str, value: WebhookSettings) -> bool:
     """Whether it is known where this receiver is, and how it is called."""
-    if reading.unread(f"{path}.url") or reading.unread(f"{path}.url_file") or reading.unread(f"{path}.name"):
+    if reading.has_fault(f"{path}.url") or reading.has_fault(f"{path}.url_file") or reading.has_fault(f"{path}.name"):
         return False
     here = reading.location(path)
     if value.url is not None and value.url_file is not None:
@@ -327,7 +327,7 @@ def _says_where(reading: Reading, path: str, value: WebhookSettings) -> bool:
     return value.label != ""
 
 
-def token_files(reading: Reading) -> None:
+def check_token_files(reading: Reading) -> None:
     """Files of tokens that cannot be read. In a good configuration they are warnings (`lints.py`), as the files may be made after the
     check.
 
@@ -367,14 +367,14 @@ def check_socket_path(reading: Reading, path: str, socket: Path) -> None:
         reading.add_problem(path, message, "choose a shorter path, such as /run/sluice/admin.sock")
 
 
-def takeover(reading: Reading) -> None:
+def check_takeover(reading: Reading) -> None:
     """The path of `gateway.takeover`."""
     for path, value in reading.sections:
         if isinstance(value, GatewaySettings) and value.takeover is not None:
             check_socket_path(reading, f"{path}.takeover", value.takeover)
 
 
-def own_logins(reading: Reading) -> None:
+def check_own_logins(reading: Reading) -> None:
     """A limit that follows an AMQP queue needs a login to look at it; RocketMQ needs none."""
     logins = 0
     for path, value in reading.sections:
@@ -391,22 +391,25 @@ def own_logins(reading: Reading) -> None:
 
 
 CHECKS: Final[tuple[Callable[[Reading], None], ...]] = (
-    unique_names,
-    binds,
-    tls_modes,
-    proxy_headers,
-    remote_admins,
-    broker_ports,
-    credit,
-    limiter,
-    memory,
-    drain,
-    fleet,
-    intraday_raises,
-    takeover,
-    workers,
-    own_logins,
-    admin,
-    webhooks,
+    check_unique_names,
+    check_binds,
+    check_tls_modes,
+    check_proxy_headers,
+    check_remote_admins,
+    check_broker_ports,
+    check_credit,
+    check_limiter,
+    check_memory,
+    check_drain,
+    check_fleet,
+    check_intraday_raises,
+    check_takeover,
+    check_workers,
+    check_own_logins,
+    check_admin,
+    check_webhooks,
 )
-FILE_CHECKS: Final[tuple[Callable[[Reading], None], ...]] = (tls_files, token_files)  # these read files that the configuration names
+FILE_CHECKS: Final[tuple[Callable[[Reading], None], ...]] = (
+    check_tls_files,
+    check_token_files,
+)  # these read files that the configuration names

@@ -78,10 +78,10 @@ def _changed_rule(old: Rule, new: Rule) -> list[str]:
     """The differences between two rules of one name, whatever their line. Comparing first costs a hundredth of showing both."""
     if _CONTENT(old) == _CONTENT(new):
         return []
-    return _changes(_shown(old), _shown(new), f"rule {old.name}: ")
+    return _changes(_render_rule(old), _render_rule(new), f"rule {old.name}: ")
 
 
-def _shown(rule: Rule) -> JSON:
+def _render_rule(rule: Rule) -> JSON:
     return RULES.item.show(dataclasses.replace(rule, place=""))
 
 
@@ -97,13 +97,13 @@ def _changes(old: object, new: object, path: str) -> list[str]:
             for line in _changes(old.get(key), new.get(key), f"{joint}{key}")
         ]
     if isinstance(old, list) and isinstance(new, list):
-        named_old, named_new = _named(old), _named(new)
+        named_old, named_new = _index_by_name(old), _index_by_name(new)
         if named_old is not None and named_new is not None:
             return _changes(named_old, named_new, path)
     return [f"{path}: {_text(old)} -> {_text(new)}"]
 
 
-def _named(items: list[object]) -> dict[str, object] | None:
+def _index_by_name(items: list[object]) -> dict[str, object] | None:
     """A list of named things by their names; None where they have none."""
     by_name = {str(item["name"]): item for item in items if isinstance(item, dict) and "name" in item}
     return {**by_name} if len(by_name) == len(items) else None

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 def values_with_origins(settings: Settings) -> list[dict[str, object]]:
     """Every value: `path`, `value`, `origin`. None of them is a secret: tokens and passwords stand in files, of which the path is shown."""
-    return [{"path": path, "value": value, "origin": described(settings.origin(path))} for path, value in leaves(settings.describe(), "")]
+    return [
+        {"path": path, "value": value, "origin": describe_location(settings.origin(path))}
+        for path, value in leaves(settings.describe(), "")
+    ]
 
 
 def leaves(value: object, path: str) -> Iterator[tuple[str, object]]:
@@ -27,7 +30,7 @@ def leaves(value: object, path: str) -> Iterator[tuple[str, object]]:
         yield path, value
 
 
-def described(location: SourceLocation) -> dict[str, object]:
+def describe_location(location: SourceLocation) -> dict[str, object]:
     """`{"kind": "file", "file": ..., "line": ..., "column": ...}`, or environment and flag with their `name`, or default."""
     if location.line:
         return {"kind": "file", "file": location.file, "line": location.line, "column": location.column}

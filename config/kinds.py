@@ -41,10 +41,12 @@ class Reading:
         self.taken: dict[str, list[Any]] = {}  # path of a list that is read now -> what was read of it
         self.sections: list[tuple[str, object]] = []  # all sections read, with their paths, broken ones included
 
-    def unread(self, path: str) -> bool:
+    def has_fault(self, path: str) -> bool:
         """Whether the setting at `path` has a fault of its own, so that its value is a placeholder."""
         location = self.origins.get(path)
-        return (location is not None and self.problems.silent(location)) or any(problem.path == path for problem in self.problems.found)
+        return (location is not None and self.problems.is_silenced(location)) or any(
+            problem.path == path for problem in self.problems.found
+        )
 
     def location(self, path: str) -> SourceLocation:
         """Where the setting at `path` was written."""

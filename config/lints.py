@@ -19,7 +19,7 @@ from config.listener_protocols import OPENING
 from config.port_ranges import outgoing_ports
 from config.problems import ConfigProblem, SourceLocation
 from config.rule_lints import RULE_LINTS, is_named
-from config.tls_files import risky as risky_tls
+from config.tls_files import find_tls_risks
 from config.tracing_packages import OTEL_EXTRA, missing_package, read_headers
 from limiter.limits import SECOND, Limit, Rate
 from limiter.operations import HELD_OPERATIONS, PRODUCE
@@ -49,7 +49,7 @@ def _short_bursts(settings: Settings, path: str, limit: Limit) -> Iterator[Confi
     for what, rate, capacity in (("messages", limit.messages, limit.messages_capacity()), ("bytes", limit.bytes, limit.bytes_capacity())):
         if rate is not None and rate.amount and capacity < rate.tokens_in(MIN_BURST_NS):
             message = f"the burst of {capacity} {what} is below 20 ms of {format_rate(rate)}: even traffic will be refused"
-            yield settings.problem(path, message, f"give at least {_least(rate)} {what}, or leave burst out")
+            yield settings.make_problem(path, message, f"give at least {_least(rate)} {what}, or leave burst out")
 
 
 def _least(rate: Rate) -> int:
@@ -59,14 +59,14 @@ def _least(rate: Rate) -> int:
 def fleet_without_client(settings: Settings) -> Iterator[ConfigProblem]:
     """A fleet without Redis' client: the gateway would not start here."""
     if settings.fleet is not None and find_spec("redis") is None:
-        yield settings.problem("fleet", "the Python package redis is not installed here", "pip install 'sluice-gateway[redis]'")
+        yield settings.make_problem("fleet", "the Python package redis is not installed here", "pip install 'sluice-gateway[redis]'")
 
 
 def log_without_zstd(settings: Settings) -> Iterator[ConfigProblem]:
     """zstd asked for where its library is not: the gateway would use gzip."""
     if settings.access_log is not None and settings.access_log.compress == "zstd" and find_spec("zstandard") is None:
         message = "the Python package zstandard is not installed here: gzip is used"
-        yield settings.problem("access_log.compress", message, "pip install 'sluice-gateway[zstd]', or write compress: auto")
+        yield settings.make_problem("access_log.compress", message, "pip install 'sluice-gateway[zstd]', or write compress: auto")
 
 
 def log_that_fills_the_brokers_disk(settings: Settings) -> Iterator[ConfigProblem]:
@@ -81,14 +81,14 @@ def log_that_fills_the_brokers_disk(settings: Settings) -> Iterator[ConfigProble
     if max(mark.size, size * mark.share // 1000) < size // 10:
         message = f"is less than a tenth of the disk of {there}: where the broker of listener {broker} has the same disk, the log stops it"
         remedy = "write 12%: RocketMQ refuses all sends when less than 10% of its disk is free"
-        yield settings.problem("disk.low_watermark", message, remedy)
+        yield settings.make_problem("disk.low_watermark", message, remedy)
 
 
 def tracing_without_sdk(settings: Settings) -> Iterator[ConfigProblem]:
     """Tracing without OpenTelemetry's packages: the gateway would not start here."""
     missing = "" if settings.tracing is None else missing_package()
     if missing:
-        yield settings.problem("tracing", f"the Python package {missing} is not installed here", OTEL_EXTRA)
+        yield settings.make_problem("tracing", f"the Python package {missing} is not installed here", OTEL_EXTRA)
 
 
 def unheard_rules(settings: Settings) -> Iterator[ConfigProblem]:
@@ -101,14 +101,14 @@ def unheard_rules(settings: Settings) -> Iterator[ConfigProblem]:
         spoken = in_match or protocol_of_level(rule.per)
         if spoken is not None and spoken not in protocols:
             field = "match" if in_match is not None else "per"
-            yield settings.problem(
+            yield settings.make_problem(
                 f"rules[{number}].{field}", f"no listener speaks {spoken}: the rule never matches", "remove it, or add a listener"
             )
         wanted = rule.match.listeners()
         strange = [each for each in wanted if not each.startswith(opened) and not any(is_named(name, each) for name in names)]
         never = what_it_costs(strange, wanted)
         for each in strange:
-            yield settings.problem(
+            yield settings.make_problem(
                 f"rules[{number}].match.listener", f'there is no listener "{each}": {never}', f"known: {', '.join(names)}"
             )
 
@@ -125,41 +125,41 @@ def idle_words(settings: Settings) -> Iterator[ConfigProblem]:
         path = f"rules[{number}].action"
         if is_held and rule.action == "reject" and settings.origin(path).line:
             message = f"refuses nothing with operation: {rule.match.text_of('operation')}: what is over the limit waits"
-            yield settings.problem(path, message, "set action: delay, or remove it")
+            yield settings.make_problem(path, message, "set action: delay, or remove it")
         if rule.max_delay_ns != DEFAULT_MAX_DELAY_NS:
             path = f"rules[{number}].max_delay"
             if is_held:
                 message = (
                     f"has no effect with operation: {rule.match.text_of('operation')}: what is over the limit waits until it lets that pass"
                 )
-                yield settings.problem(path, message, "remove it")
+                yield settings.make_problem(path, message, "remove it")
             elif "max_delay" not in ACTION_RECORDS[rule.action].settings:
-                yield settings.problem(path, f"has no effect with action: {rule.action}", "set action: delay, or remove it")
+                yield settings.make_problem(path, f"has no effect with action: {rule.action}", "set action: delay, or remove it")
         for name, row in RULE_SETTINGS.items():
             user = next((each.name for each in ACTION_RECORDS.values() if row.key in each.settings), None)
             given = row.key not in {"max_delay", "fallback"} and getattr(rule, name) != row.default
             if given and user is not None and row.key not in ACTION_RECORDS[rule.action].settings:
-                yield settings.problem(
+                yield settings.make_problem(
                     f"rules[{number}].{row.key}", f"has no effect with action: {rule.action}", f"set action: {user}, or remove it"
                 )
         names = PROTOCOL_NAMES.get(rule.match.spoken() or "")
         if rule.drop_expired and names is not None and names is not AMQP:
             message = f"has no effect with protocol: {names.name}, whose messages do not say how long they are of use"
-            yield settings.problem(f"rules[{number}].drop_expired", message, "say max_age, or remove it")
+            yield settings.make_problem(f"rules[{number}].drop_expired", message, "say max_age, or remove it")
         if rule.copies != "count" and names is not None and names is not AMQP:
             message = f"has no effect with protocol: {names.name}, whose messages name no copies"
-            yield settings.problem(f"rules[{number}].copies", message, "remove it")
+            yield settings.make_problem(f"rules[{number}].copies", message, "remove it")
         if rule.cost is not None and rule.cost.copy != 1 and names is not None and names is not AMQP:
             message = f"has no effect with protocol: {names.name}, whose messages name no copies"
-            yield settings.problem(f"rules[{number}].cost.copy", message, "remove it")
+            yield settings.make_problem(f"rules[{number}].cost.copy", message, "remove it")
         if rule.fallback != "delay" and names is not None and names.refuses_all:
             message = f"has no effect with protocol: {names.name}, where every message can be refused with an answer"
-            yield settings.problem(f"rules[{number}].fallback", message, "remove it")
+            yield settings.make_problem(f"rules[{number}].fallback", message, "remove it")
         if rule.reply != "flow_control" and PRODUCE not in rule.match.operations():
             message = f"has no effect with operation: {rule.match.text_of('operation')}: consumers are held, not refused"
-            yield settings.problem(f"rules[{number}].reply", message, "remove it")
+            yield settings.make_problem(f"rules[{number}].reply", message, "remove it")
         elif rule.reply != "flow_control" and not ACTION_RECORDS[rule.action].ends_in_refusal:
-            yield settings.problem(
+            yield settings.make_problem(
                 f"rules[{number}].reply", f"has no effect with action: {rule.action}", "set action: reject, or remove it"
             )
 
@@ -171,7 +171,7 @@ def half_spooled(settings: Settings) -> Iterator[ConfigProblem]:
         if rule.action == "spool" and names is not None and names.spools_only:
             message = f"of {names.title} only {names.spools_only} are spooled; all others are refused, because {names.max_delay_reason}"
             remedy = f"say delay, which holds them up to {names.max_delay_ns / SECOND:g}s, where those should wait, too"
-            yield settings.problem(f"rules[{number}].action", message, remedy)
+            yield settings.make_problem(f"rules[{number}].action", message, remedy)
 
 
 def impatient_pacing(settings: Settings) -> Iterator[ConfigProblem]:
@@ -180,13 +180,13 @@ def impatient_pacing(settings: Settings) -> Iterator[ConfigProblem]:
         holds = rule.action in PATIENT or rule.match.holds()
         if rule.algorithm == "pacing" and not holds and rule.mode == "enforce":
             message = f"pacing with action: {rule.action} refuses most messages of a bunch, and most traffic comes in bunches"
-            yield settings.problem(f"rules[{number}].algorithm", message, "set action: delay, or use algorithm: token_bucket")
+            yield settings.make_problem(f"rules[{number}].algorithm", message, "set action: delay, or use algorithm: token_bucket")
 
 
 def no_rules(settings: Settings) -> Iterator[ConfigProblem]:
     """Nothing is limited at all."""
     if not settings.rules:
-        yield settings.problem("rules", "there are no rules: nothing is limited", "name a rules_file, e.g. rules_file: limits.yaml")
+        yield settings.make_problem("rules", "there are no rules: nothing is limited", "name a rules_file, e.g. rules_file: limits.yaml")
 
 
 def token_files(settings: Settings) -> Iterator[ConfigProblem]:
@@ -195,9 +195,9 @@ def token_files(settings: Settings) -> Iterator[ConfigProblem]:
         path = f"admin.tokens[{number}].file"
         fault = unreadable_token(token.file)
         if fault is not None:
-            yield settings.problem(path, *fault)
+            yield settings.make_problem(path, *fault)
         elif open_to_others(token.file.stat()):
-            yield settings.problem(path, f"{token.file} can be read by others", f"chmod 600 {token.file}")
+            yield settings.make_problem(path, f"{token.file} can be read by others", f"chmod 600 {token.file}")
 
 
 def password_files(settings: Settings) -> Iterator[ConfigProblem]:
@@ -213,11 +213,11 @@ def password_files(settings: Settings) -> Iterator[ConfigProblem]:
             found = read_secret(file).strip()
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
-            yield settings.problem(path, f"{file} cannot be read: {why}", f"check the name, or write the {held} into it")
+            yield settings.make_problem(path, f"{file} cannot be read: {why}", f"check the name, or write the {held} into it")
         else:
             if held == "secret" and len(found.encode()) < MIN_SECRET_BYTES:
                 message = f"{file} holds no secret of {MIN_SECRET_BYTES} bytes or more: this gateway would be in no fleet"
-                yield settings.problem(path, message, "make one for all gateways: openssl rand -hex 32")
+                yield settings.make_problem(path, message, "make one for all gateways: openssl rand -hex 32")
 
 
 def webhook_files(settings: Settings) -> Iterator[ConfigProblem]:
@@ -227,7 +227,7 @@ def webhook_files(settings: Settings) -> Iterator[ConfigProblem]:
         where = parts_of(webhook.url) if webhook.url is not None and webhook.token_file is not None else None
         if where is not None and _in_plain(where):
             message = f"the token of token_file crosses the network to {where.address} as plain text"
-            yield settings.problem(f"{path}.url", message, "use https://, or a proxy with TLS on this host")
+            yield settings.make_problem(f"{path}.url", message, "use https://, or a proxy with TLS on this host")
         for key, file, held in (("token_file", webhook.token_file, "token"), ("url_file", webhook.url_file, "URL")):
             if file is None:
                 continue
@@ -235,15 +235,15 @@ def webhook_files(settings: Settings) -> Iterator[ConfigProblem]:
                 mode = file.stat().st_mode
             except OSError as error:
                 message = f"{file} cannot be read: {error.strerror}"
-                yield settings.problem(f"{path}.{key}", message, f"check the name, or write the {held} into it")
+                yield settings.make_problem(f"{path}.{key}", message, f"check the name, or write the {held} into it")
                 continue
             if stat.S_IMODE(mode) & 0o007:
-                yield settings.problem(f"{path}.{key}", f"{file} can be read by others", f"chmod o= {file}")
+                yield settings.make_problem(f"{path}.{key}", f"{file} can be read by others", f"chmod o= {file}")
         held_url = None if webhook.url_file is None else _url_in(webhook.url_file)
         if held_url is not None and _in_plain(held_url):
             and_token = "" if webhook.token_file is None else ", and so does the token of token_file"
             message = f"the URL in {webhook.url_file} is without TLS: it crosses the network as plain text{and_token}"
-            yield settings.problem(f"{path}.url_file", message, "use https://, or a proxy with TLS on this host")
+            yield settings.make_problem(f"{path}.url_file", message, "use https://, or a proxy with TLS on this host")
 
 
 def _in_plain(where: UrlParts) -> bool:
@@ -268,12 +268,12 @@ def headers_file(settings: Settings) -> Iterator[ConfigProblem]:
         read_headers(file)
     except OSError as error:
         message = f"{file} cannot be read: {error.strerror}"
-        yield settings.problem("tracing.headers_file", message, "check the name, or write the headers into it")
+        yield settings.make_problem("tracing.headers_file", message, "check the name, or write the headers into it")
     except ValueError as error:
-        yield settings.problem("tracing.headers_file", str(error), "write NAME: VALUE on each line")
+        yield settings.make_problem("tracing.headers_file", str(error), "write NAME: VALUE on each line")
     else:
         if stat.S_IMODE(file.stat().st_mode) & 0o077:
-            yield settings.problem("tracing.headers_file", f"{file} can be read by others", f"chmod 600 {file}")
+            yield settings.make_problem("tracing.headers_file", f"{file} can be read by others", f"chmod 600 {file}")
 
 
 def unheard_caps(settings: Settings) -> Iterator[ConfigProblem]:
@@ -282,14 +282,14 @@ def unheard_caps(settings: Settings) -> Iterator[ConfigProblem]:
         if listener.max_connections_per_user is not None and not listener.speaks.authenticates_users:
             message = f"has no effect with protocol: {listener.protocol}, whose clients are not authenticated here"
             remedy = "set max_connections_per_address, or remove it"
-            yield settings.problem(f"listeners[{number}].max_connections_per_user", message, remedy)
+            yield settings.make_problem(f"listeners[{number}].max_connections_per_user", message, remedy)
         if listener.other_protocols != "refuse" and not listener.speaks.versions:
             message = f"has no effect with protocol: {listener.protocol}"
-            yield settings.problem(f"listeners[{number}].other_protocols", message, "remove it")
+            yield settings.make_problem(f"listeners[{number}].other_protocols", message, "remove it")
         elif listener.other_protocols != "refuse":
             message = "lets clients of other versions (AMQP 1.0) through to the broker, and no rule limits them"
             remedy = "set refuse, or limit them at the broker"
-            yield settings.problem(f"listeners[{number}].other_protocols", message, remedy)
+            yield settings.make_problem(f"listeners[{number}].other_protocols", message, remedy)
 
 
 def trusted_proxies(settings: Settings) -> Iterator[ConfigProblem]:
@@ -297,11 +297,11 @@ def trusted_proxies(settings: Settings) -> Iterator[ConfigProblem]:
     for number, listener in enumerate(settings.listeners):
         path = f"listeners[{number}].trusted_proxies"
         if listener.trusted_proxies and not listener.accept_proxy_protocol:
-            yield settings.problem(path, "has no effect without accept_proxy_protocol: true", "add that, or remove this")
+            yield settings.make_problem(path, "has no effect without accept_proxy_protocol: true", "add that, or remove this")
         for place, text in enumerate(listener.trusted_proxies if listener.accept_proxy_protocol else ()):
             if network_of(text).prefixlen == 0:
                 message = f"{text} believes anybody: each client chooses the address that limits, caps and remote_admin go by"
-                yield settings.problem(f"{path}[{place}]", message, "name the load balancer's own addresses")
+                yield settings.make_problem(f"{path}[{place}]", message, "name the load balancer's own addresses")
 
 
 def idle_nameserver_words(settings: Settings) -> Iterator[ConfigProblem]:
@@ -310,7 +310,7 @@ def idle_nameserver_words(settings: Settings) -> Iterator[ConfigProblem]:
         for key in ("advertise", "broker_ports"):
             if not listener.speaks.opens_listeners and getattr(listener, key) is not None:
                 message = f"has no effect with protocol: {listener.protocol}"
-                yield settings.problem(f"listeners[{number}].{key}", message, f"set protocol: {OPENING}, or remove it")
+                yield settings.make_problem(f"listeners[{number}].{key}", message, f"set protocol: {OPENING}, or remove it")
     names = {listener.name for listener in settings.listeners if listener.speaks.opens_listeners}
     for number, rule in enumerate(settings.rules):
         wanted = rule.match.listeners()
@@ -318,7 +318,7 @@ def idle_nameserver_words(settings: Settings) -> Iterator[ConfigProblem]:
         for name in idle:
             message = f'requests to the name server\'s listener "{name}" are not limited: {what_it_costs(idle, wanted)}'
             remedy = f"name the listeners of its brokers: {name}/*"
-            yield settings.problem(f"rules[{number}].match.listener", message, remedy)
+            yield settings.make_problem(f"rules[{number}].match.listener", message, remedy)
 
 
 def caps_beyond_caps(settings: Settings) -> Iterator[ConfigProblem]:
@@ -329,7 +329,7 @@ def caps_beyond_caps(settings: Settings) -> Iterator[ConfigProblem]:
             cap = getattr(listener, key)
             if most is not None and cap is not None and cap > most:
                 message = f"has no effect: max_connections is {most} in all"
-                yield settings.problem(f"listeners[{number}].{key}", message, "lower it, or raise max_connections")
+                yield settings.make_problem(f"listeners[{number}].{key}", message, "lower it, or raise max_connections")
 
 
 def caps_beyond_files(settings: Settings) -> Iterator[ConfigProblem]:
@@ -341,7 +341,7 @@ def caps_beyond_files(settings: Settings) -> Iterator[ConfigProblem]:
     for number, listener in enumerate(settings.listeners):
         if listener.max_connections is not None and listener.max_connections > room:
             message = f"the hard limit of open files ({hard}) leaves room for {room} connections"
-            yield settings.problem(f"listeners[{number}].max_connections", message, "raise it (systemd: LimitNOFILE=), or lower this")
+            yield settings.make_problem(f"listeners[{number}].max_connections", message, "raise it (systemd: LimitNOFILE=), or lower this")
 
 
 def few_files(settings: Settings) -> Iterator[ConfigProblem]:
@@ -364,7 +364,7 @@ def wide_ranges(settings: Settings) -> Iterator[ConfigProblem]:
             room = _room(settings, hard)
             message = f"{count} brokers take most of the hard limit of open files ({hard}): room for {room} connections"
             remedy = "a range has room for half as many brokers as ports: narrow it, or raise the limit (systemd: LimitNOFILE=)"
-            yield settings.problem(f"listeners[{number}].broker_ports", message, remedy)
+            yield settings.make_problem(f"listeners[{number}].broker_ports", message, remedy)
 
 
 def outgoing_ranges(settings: Settings) -> Iterator[ConfigProblem]:
@@ -375,7 +375,7 @@ def outgoing_ranges(settings: Settings) -> Iterator[ConfigProblem]:
         if outgoing is not None and ports is not None and ports.first <= outgoing.last and outgoing.first <= ports.last:
             message = f"overlaps {outgoing}, the ports of outgoing connections: one of them may hold a broker's port after a restart"
             remedy = "choose others; the kernel's are in /proc/sys/net/ipv4/ip_local_port_range"
-            yield settings.problem(f"listeners[{number}].broker_ports", message, remedy)
+            yield settings.make_problem(f"listeners[{number}].broker_ports", message, remedy)
 
 
 def _room(settings: Settings, descriptors: int) -> int:
@@ -384,7 +384,7 @@ def _room(settings: Settings, descriptors: int) -> int:
 
 
 LINTS: Final[tuple[Callable[[Settings], Iterator[ConfigProblem]], ...]] = (
-    no_rules, short_bursts, unheard_rules, idle_words, token_files, password_files, webhook_files, headers_file, risky_tls, few_files,
+    no_rules, short_bursts, unheard_rules, idle_words, token_files, password_files, webhook_files, headers_file, find_tls_risks, few_files,
     unheard_caps, trusted_proxies, caps_beyond_files, caps_beyond_caps, idle_nameserver_words, wide_ranges, outgoing_ranges,
     fleet_without_client, log_without_zstd, log_that_fills_the_brokers_disk, tracing_without_sdk,
     *RULE_LINTS, half_spooled, impatient_pacing,

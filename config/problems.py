@@ -111,7 +111,7 @@ class Problems:
         self._texts[file] = text
         self._lines.pop(file, None)
 
-    def problem(self, location: SourceLocation, path: str, message: str, remedy: str) -> ConfigProblem:
+    def make_problem(self, location: SourceLocation, path: str, message: str, remedy: str) -> ConfigProblem:
         """A problem with its source line; not added to those found."""
         lines = self._lines.get(location.file)
         if lines is None:
@@ -123,13 +123,13 @@ class Problems:
         """Report nothing more about the value at `location`: its fault is reported, and its meaning unknown."""
         self._silent.add(location)
 
-    def silent(self, location: SourceLocation) -> bool:
+    def is_silenced(self, location: SourceLocation) -> bool:
         return location in self._silent
 
     def add(self, location: SourceLocation, path: str, message: str, remedy: str) -> None:
-        if self.silent(location):
+        if self.is_silenced(location):
             return
-        self.found.append(self.problem(location, path, message, remedy))
+        self.found.append(self.make_problem(location, path, message, remedy))
 
     def check(self) -> None:
         """Raise ConfigError with all that was found, in order of appearance; return when there was nothing."""

@@ -29,7 +29,7 @@ def contradictions(settings: Settings) -> Iterator[ConfigProblem]:
         fault = contradiction(rule.match)
         if fault is not None:
             field, message, remedy = fault
-            yield settings.problem(f"rules[{number}].match.{field}", f"{message}: the rule never matches", remedy)
+            yield settings.make_problem(f"rules[{number}].match.{field}", f"{message}: the rule never matches", remedy)
 
 
 def mismatched_listeners(settings: Settings) -> Iterator[ConfigProblem]:
@@ -44,7 +44,9 @@ def mismatched_listeners(settings: Settings) -> Iterator[ConfigProblem]:
         opened = {each.speaks.names.name for each in settings.listeners if each.speaks.opens_listeners}  # by listeners yet to come
         if named and spoken not in opened and all(each.protocol != spoken for each in named):
             message = f"listener {named[0].name} speaks {named[0].protocol}, and the rule is for {spoken}: it never matches"
-            yield settings.problem(f"rules[{number}].match.listener", message, f"name a listener that speaks {spoken}, or leave it out")
+            yield settings.make_problem(
+                f"rules[{number}].match.listener", message, f"name a listener that speaks {spoken}, or leave it out"
+            )
 
 
 def is_named(listener: str, wanted: str) -> bool:
@@ -75,7 +77,7 @@ def covered_rules(settings: Settings) -> Iterator[ConfigProblem]:
             before = (settings.rules[at] for at in rivals if comes_first(at, ranks[at], number, own))
             first = next((other for other in before if hides(other, rule)), None)
             if first is not None:
-                yield settings.problem(
+                yield settings.make_problem(
                     f"rules[{number}].match", hidden_by(first, rule), "remove one of the two, or give this one another match or per"
                 )
 
@@ -117,9 +119,9 @@ def idle_candidates(settings: Settings) -> Iterator[ConfigProblem]:
             continue
         path = f"rules[{number}].candidate"
         if rule.mode == "off":
-            yield settings.problem(path, "has no effect with mode: off, in which nothing is judged", "set mode: shadow, or remove it")
+            yield settings.make_problem(path, "has no effect with mode: off, in which nothing is judged", "set mode: shadow, or remove it")
         elif shape(limit) == shape(rule.limit):
-            yield settings.problem(path, "equals the limit: it would refuse the same messages", "give it another rate, or remove it")
+            yield settings.make_problem(path, "equals the limit: it would refuse the same messages", "give it another rate, or remove it")
 
 
 def idle_ceilings(settings: Settings) -> Iterator[ConfigProblem]:
@@ -127,17 +129,17 @@ def idle_ceilings(settings: Settings) -> Iterator[ConfigProblem]:
     for number, rule in enumerate(settings.rules):
         path = f"rules[{number}].ceiling"
         if rule.ceiling and rule.mode != "enforce":
-            yield settings.problem(path, f"has no effect with mode: {rule.mode}", "set mode: enforce, or remove it")
+            yield settings.make_problem(path, f"has no effect with mode: {rule.mode}", "set mode: enforce, or remove it")
         elif rule.ceiling and standing(Matcher(rule.match, rule.per)) == NAMED:
             message = "has no effect: the rule names its topic, and so comes before the quota of it"
-            yield settings.problem(path, message, "remove it, or match a pattern")
+            yield settings.make_problem(path, message, "remove it, or match a pattern")
 
 
 def surges_without_cap(settings: Settings) -> Iterator[ConfigProblem]:
     """Quotas that follow surges, with nothing behind them that says what the broker takes."""
     if settings.quotas.surge_raise == "on" and not any(map(bounds_listener, settings.rules)):
         message = "no rule is a cap, so nothing bounds all surges together"
-        yield settings.problem("quotas.surge_raise", message, "add a rule with per: listener and what the broker takes")
+        yield settings.make_problem("quotas.surge_raise", message, "add a rule with per: listener and what the broker takes")
 
 
 def bounds_listener(rule: Rule) -> bool:
@@ -157,7 +159,7 @@ def idle_weights(settings: Settings) -> Iterator[ConfigProblem]:
         for field, given in (("weight", rule.weight != 1), ("protected", rule.protected)):
             if given:
                 message = "has no effect: it is a topic's share of a listener's cap, and no rule caps a listener"
-                yield settings.problem(f"rules[{number}].{field}", message, "add a rule with per: listener, or remove it")
+                yield settings.make_problem(f"rules[{number}].{field}", message, "add a rule with per: listener, or remove it")
 
 
 def lifted_limits(settings: Settings) -> Iterator[ConfigProblem]:
@@ -169,7 +171,9 @@ def lifted_limits(settings: Settings) -> Iterator[ConfigProblem]:
             same_protocol = other.match.spoken() in {None, rule.match.spoken()}
             if same_protocol and other.match.operations() == rule.match.operations():
                 message = f"has none, and its topics are no longer under rule {other.name} ({other.place}): of each level one rule holds"
-                yield settings.problem(f"rules[{number}].limit", message, "give it a limit of its own, or a very high one to have none")
+                yield settings.make_problem(
+                    f"rules[{number}].limit", message, "give it a limit of its own, or a very high one to have none"
+                )
                 break
 
 

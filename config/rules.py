@@ -255,12 +255,12 @@ class RuleKind(Kind[Rule]):
         reading.sections[sections:] = [(path, ReadRule(text.name, text.lag))]
         unread = [problem.path[len(path) + 1 :] for problem in reading.problems.found[before:]]
         if unread or not text.name:
-            text = readable(text, unread)
+            text = fill_unread(text, unread)
         try:
             return rule_of(text, node.location)
         except RuleError:
             pass
-        for error in faults(text, node.location):
+        for error in find_faults(text, node.location):
             message, _, remedy = error.message.rpartition("; ")
             location, field = self._blamed(error.field, path, node.location, reading)
             reading.problems.add(location, field, message or error.message, remedy if message else "see `sluice config schema --rules`")
@@ -279,7 +279,7 @@ class RuleKind(Kind[Rule]):
         return self.section.schema()
 
 
-def faults(text: Any, location: SourceLocation) -> Iterator[RuleError]:
+def find_faults(text: Any, location: SourceLocation) -> Iterator[RuleError]:
     """All faults that the limiter finds in the rule, at most one per field."""
     reported: set[str] = set()
     while True:
@@ -322,7 +322,7 @@ def fields_of_several_protocols(match: Any) -> bool:
     return len(given) > 1
 
 
-def readable(text: Any, unread: list[str]) -> Any:
+def fill_unread(text: Any, unread: list[str]) -> Any:
     """The rule with acceptable values in the fields that could not be read, whose faults are reported already."""
     if not text.name:
         text = replace(text, name="unread")
@@ -350,7 +350,7 @@ def rule_of(text: Any, location: SourceLocation) -> Rule:
     return Rule(
         name=text.name,
         match=Match(**dict(zip(MATCH_KEYS, KEYS_OF(text.match), strict=True)) | {"operation": one_word(text.match.operation)}),
-        limit=shared(
+        limit=intern_limit(
             Limit(
                 messages=limit.messages,
                 bytes=limit.bytes,
@@ -359,7 +359,7 @@ def rule_of(text: Any, location: SourceLocation) -> Rule:
                 at_least=None if text.adaptive is None else text.adaptive.at_least,
                 start=None if text.adaptive is None else text.adaptive.start,
                 warm_up_ns=0 if text.warm_up is None else text.warm_up.over_ns,
-                adapt=like(Adapt, text.adapt),
+                adapt=copy_fields(Adapt, text.adapt),
                 lag=None if lag is None else Lag(lag.target, lag.slowest, lag.group or "", lag.queue or ""),
             )
         ),
@@ -372,7 +372,7 @@ def rule_of(text: Any, location: SourceLocation) -> Rule:
 
 
 @lru_cache(maxsize=MAX_SHARED)
-def shared(limit: Limit) -> Limit:
+def intern_limit(limit: Limit) -> Limit:
     """`limit`, or one like it that another rule has: of 10,000 rules many say the same."""
     return limit
 
@@ -393,7 +393,7 @@ def cost_of(text: Any) -> Cost | None:
     return None if found == Cost() else found
 
 
-def like(kind: type[T], value: Any) -> T | None:
+def copy_fields(kind: type[T], value: Any) -> T | None:
     """A `kind` with the fields of `value`, which are called the same."""
     return None if value is None else kind(**{each.name: getattr(value, each.name) for each in fields(value)})
 
@@ -425,7 +425,7 @@ def text_of(rule: Rule) -> Any:
         lag=None if lag is None else LagText(lag.target, lag.slowest, lag.group or None, lag.queue or None),
         breaker=BreakerText(rule.breaker_ns()),
         candidate=None if tried is None else CandidateText(tried.messages, tried.bytes, burst_text(tried)),
-        adapt=like(AdaptText, limit.adapt),
+        adapt=copy_fields(AdaptText, limit.adapt),
         cost=None if rule.cost is None else CostText(**text_of_cost(rule.cost)),
         **{name: getattr(rule, name) for name in RULE_SETTINGS},
     )

@@ -191,15 +191,15 @@ def places_of(kind: Kind[Any], key: str, path: str = "") -> Iterator[tuple[str, 
         for name, (_, known) in kind.settings.items():
             inner = f"{path}.{name}" if path else name
             if name == key:
-                yield inner, isinstance(within(known.kind), Section)
+                yield inner, isinstance(unwrap_section(known.kind), Section)
             yield from places_of(known.kind, key, inner)
     elif isinstance(kind, ListOf | OneOrMore):
         yield from places_of(kind.item, key, f"{path}[]")
-    elif within(kind) is not kind:
-        yield from places_of(within(kind), key, path)
+    elif unwrap_section(kind) is not kind:
+        yield from places_of(unwrap_section(kind), key, path)
 
 
-def within(kind: Kind[Any]) -> Kind[Any]:
+def unwrap_section(kind: Kind[Any]) -> Kind[Any]:
     """The section in a kind that is one or else something (`off`, a rule); any other as it is."""
     section = getattr(kind, "section", None)
     return section if isinstance(section, Kind) else kind

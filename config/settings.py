@@ -83,12 +83,12 @@ class Settings:
     origins: SettingOrigins = field(default_factory=SettingOrigins, repr=False)  # path -> where it was written
     sources: Problems = field(default_factory=Problems, repr=False, compare=False)  # the text of the files, for messages
 
-    def problem(self, path: str, message: str, remedy: str) -> ConfigProblem:
+    def make_problem(self, path: str, message: str, remedy: str) -> ConfigProblem:
         """A problem at the setting `path`, or at the nearest one around it that was written down."""
         inner = path
         while inner and not self.origins.get(inner, NOWHERE).line:
             inner = re.sub(r"(\.?[^.\[\]]+|\[[0-9]+\])$", "", inner)
-        return self.sources.problem(self.origins.get(inner, SourceLocation(str(self.file))), path, message, remedy)
+        return self.sources.make_problem(self.origins.get(inner, SourceLocation(str(self.file))), path, message, remedy)
 
     def describe(self) -> dict[str, object]:
         """The effective configuration as it would be written, rules included. No secrets: tokens stand in files, URLs are cut short."""

@@ -72,7 +72,7 @@ def _lay(root: Mapping, kind: Kind[Any], parts: list[str], text: str, location: 
         if isinstance(here, Mapping):
             inner = child_of(kind, part)
             if inner is None:
-                _unknown(kind, part, path, location, problems)
+                _report_unknown(kind, part, path, location, problems)
                 return
             if last:
                 node = _node(text, inner, location, problems)
@@ -120,7 +120,7 @@ def _node(text: str, kind: Kind[Any], location: SourceLocation, problems: Proble
     return node
 
 
-def _unknown(kind: Kind[Any], part: str, path: str, location: SourceLocation, problems: Problems) -> None:
+def _report_unknown(kind: Kind[Any], part: str, path: str, location: SourceLocation, problems: Problems) -> None:
     section = kind.section if isinstance(kind, OrElse) else kind
     if not isinstance(section, Section):
         problems.add(location, path, "lies inside a setting that has no parts", "check the name")

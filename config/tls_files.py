@@ -26,7 +26,7 @@ SOON_S: Final = 30 * 86_400  # seconds to a certificate's end; as kubeadm and ce
 def hops(listener: ListenerSettings, texts: Texts | None = None) -> tuple[Hop | None, Hop | None]:
     """The TLS of a listener's two hops, towards clients and towards its brokers; None: plain. Raises TlsFileError.
 
-    Files in `texts` are not read. The second one names no broker where `server_name` is not set: see `Hop.for_host`.
+    Files in `texts` are not read. The second one names no broker where `server_name` is not set: see `Hop.copy_for_host`.
     """
     tls = listener.tls
     upstream = listener.upstream_tls
@@ -56,7 +56,7 @@ def _upstream_hop(tls: UpstreamTls, host: str | None, texts: Texts | None = None
     return upstream_hop(tls.ca, tls.certificate, tls.key, tls.server_name or host, tls.verify, texts)
 
 
-def usable(reading: Reading) -> None:
+def check_tls_files(reading: Reading) -> None:
     """Every file of TLS can be read and used, keys belong to their certificates."""
     for path, value in reading.sections:
         if isinstance(value, UpstreamTls | RedisTls) and (value.certificate is None) != (value.key is None):
@@ -78,7 +78,7 @@ def usable(reading: Reading) -> None:
             reading.add_problem(inner, error.message, error.remedy)
 
 
-def ending(settings: Settings) -> Iterator[ConfigProblem]:
+def find_ending_certificates(settings: Settings) -> Iterator[ConfigProblem]:
     """The gateway's own certificates, and their CAs', that expire soon, have expired, or are not valid yet."""
     for number, listener in enumerate(settings.listeners):
         for name, tls in (("tls", listener.tls), ("upstream_tls", listener.upstream_tls)):
@@ -91,38 +91,40 @@ def ending(settings: Settings) -> Iterator[ConfigProblem]:
         yield from _ending(settings, "admin.tls.certificate", file, min(validities(file, "certificate"), key=lambda each: each.until))
 
 
-def risky(settings: Settings) -> Iterator[ConfigProblem]:
+def find_tls_risks(settings: Settings) -> Iterator[ConfigProblem]:
     """Certificates that expire, CAs that are none, keys others can read, brokers not verified, SASL EXTERNAL behind a gateway."""
-    yield from ending(settings)
+    yield from find_ending_certificates(settings)
     for number, listener in enumerate(settings.listeners):
         for name, tls in (("tls", listener.tls), ("upstream_tls", listener.upstream_tls)):
             if tls is None:
                 continue
             path = f"listeners[{number}].{name}"
             if tls.key is not None and stat.S_IMODE(tls.key.stat().st_mode) & 0o007:
-                yield settings.problem(f"{path}.key", f"{tls.key} can be read by others", f"chmod o= {tls.key}")
+                yield settings.make_problem(f"{path}.key", f"{tls.key} can be read by others", f"chmod o= {tls.key}")
         upstream = listener.upstream_tls
         client_ca = None if listener.tls is None else listener.tls.client_ca
         if client_ca is not None and listener.tls is not None and listener.tls.mode == "permissive":
             message = "a client without TLS needs no certificate, so tls.client_ca keeps no client out"
-            yield settings.problem(f"listeners[{number}].tls.mode", message, "set mode: enforcing, or take client_ca out")
+            yield settings.make_problem(f"listeners[{number}].tls.mode", message, "set mode: enforcing, or take client_ca out")
         for key, file in (("tls.client_ca", client_ca), ("upstream_tls.ca", None if upstream is None else upstream.ca)):
             if file is not None and not _cas(file):
                 message = f"{file} holds a certificate that is no CA's, so it verifies no peer"
-                yield settings.problem(f"listeners[{number}].{key}", message, "name the certificate of the CA that signed the peers'")
+                yield settings.make_problem(f"listeners[{number}].{key}", message, "name the certificate of the CA that signed the peers'")
         if upstream is not None and upstream.verify != "full":
             path = f"listeners[{number}].upstream_tls.verify"
             what = "is not verified" if upstream.verify == "none" else "may be for any host"
             remedy = "set verify: full, with ca and server_name where the broker's certificate needs them"
-            yield settings.problem(path, f"the broker's certificate {what}: an attacker who redirects the connection can read it", remedy)
+            yield settings.make_problem(
+                path, f"the broker's certificate {what}: an attacker who redirects the connection can read it", remedy
+            )
         if upstream is not None and upstream.certificate is not None:
-            yield settings.problem(f"listeners[{number}].upstream_tls.certificate", *_lent(listener))
+            yield settings.make_problem(f"listeners[{number}].upstream_tls.certificate", *_lent(listener))
     admin = settings.admin.tls
     if admin is not None and stat.S_IMODE(admin.key.stat().st_mode) & 0o007:
-        yield settings.problem("admin.tls.key", f"{admin.key} can be read by others", f"chmod o= {admin.key}")
+        yield settings.make_problem("admin.tls.key", f"{admin.key} can be read by others", f"chmod o= {admin.key}")
     if admin is not None and admin.client_ca is not None and not _cas(admin.client_ca):
         message = f"{admin.client_ca} holds a certificate that is no CA's, so it verifies no peer"
-        yield settings.problem("admin.tls.client_ca", message, "name the certificate of the CA that signed the operators'")
+        yield settings.make_problem("admin.tls.client_ca", message, "name the certificate of the CA that signed the operators'")
 
 
 def _lent(listener: ListenerSettings) -> tuple[str, str]:
@@ -153,9 +155,11 @@ def _ending(settings: Settings, path: str, file: Path, validity: Validity) -> It
     left = validity.until - now
     day = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(validity.until))
     if left <= 0:
-        yield settings.problem(path, f"{file} expired on {day}: clients that verify it refuse to connect", "have it renewed, then reload")
+        yield settings.make_problem(
+            path, f"{file} expired on {day}: clients that verify it refuse to connect", "have it renewed, then reload"
+        )
     elif left < SOON_S:
-        yield settings.problem(path, f"{file} expires on {day}, in {int(left // 86_400)} days", "have it renewed, then reload")
+        yield settings.make_problem(path, f"{file} expires on {day}, in {int(left // 86_400)} days", "have it renewed, then reload")
     if validity.since > now:
         day = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(validity.since))
-        yield settings.problem(path, f"{file} is not valid before {day}", "set the clock, or wait")
+        yield settings.make_problem(path, f"{file} is not valid before {day}", "set the clock, or wait")

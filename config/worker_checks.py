@@ -22,7 +22,7 @@ MANY_TOPICS: Final = (
 )
 
 
-def workers(reading: Reading) -> None:
+def check_workers(reading: Reading) -> None:
     """Settings that workers cannot share; each worker would otherwise apply them alone."""
     if not any(isinstance(value, GatewaySettings) and value.workers > 1 for _, value in reading.sections):
         return

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from common import log, log_files
-from common.log_files.compression import ZSTD_EXTRA, chosen
+from common.log_files.compression import ZSTD_EXTRA, choose_codec
 from common.log_files.keeper import Order, Report, read_report
 from common.supervised_loop import SupervisedLoop
 from control_plane.child_processes import child_environment
@@ -43,7 +43,7 @@ class LogKeeping:
         self._held = False
         self._faults: list[str] = []  # those that were told
         if found is not None:
-            codec = chosen(found.compress)
+            codec = choose_codec(found.compress)
             self.order = Order(str(found.directory), codec, found.keep_ns // 1_000_000_000, found.keep_size, found.keep_until)
             self._asked = found.compress
 
@@ -52,7 +52,9 @@ class LogKeeping:
         if self.order is None or settings.access_log is None:
             return
         before, found = self.order, settings.access_log
-        self.order = Order(before.directory, chosen(found.compress), found.keep_ns // 1_000_000_000, found.keep_size, found.keep_until)
+        self.order = Order(
+            before.directory, choose_codec(found.compress), found.keep_ns // 1_000_000_000, found.keep_size, found.keep_until
+        )
         self._asked = found.compress
         if self.order != before:
             self._say_how(self.order)

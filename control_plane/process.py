@@ -11,7 +11,7 @@ import trio
 
 from common import log
 from config.lints import few_files
-from config.tls_files import ending
+from config.tls_files import find_ending_certificates
 from control_plane.reload import reload_on_hangup
 from gateway.build import build
 from gateway.lifecycle.signals import first_stop
@@ -27,7 +27,7 @@ def log_started(settings: Settings, listeners: Iterable[Listener], began: float,
     """The lines of a gateway that serves from now on. `began` is monotonic seconds."""
     for listener in listeners:
         log.event(logging.INFO, "listening", **status.listening(listener))
-    log_ending_certificates(ending(settings))
+    log_ending_certificates(find_ending_certificates(settings))
     for problem in few_files(settings):
         log.event(logging.WARNING, "few_open_files", err=problem.message, remedy=problem.remedy)
     log.event(logging.INFO, "started", after_ms=round((time.monotonic() - began) * 1e3), build=build().kind, workers=workers)

@@ -27,7 +27,7 @@ from common.tls.certificates import TlsFileError
 from config import diff, reload, reloading
 from config.hung_files import READ_S, hung_file
 from config.problems import ConfigError, ConfigProblem
-from config.tls_files import ending
+from config.tls_files import find_ending_certificates
 from gateway import systemd
 from gateway.lifecycle.apply_settings import apply_log
 from gateway.lifecycle.signals import send_kept_hangup
@@ -196,7 +196,7 @@ def read(current: Settings, store: FileRules) -> NewConfiguration:
         raise ReloadFailedError([str(error)]) from error
     near_end: list[ConfigProblem] = []
     with suppress(TlsFileError):  # gone since it was read: the next reload says so
-        near_end += ending(merged)
+        near_end += find_ending_certificates(merged)
     compiled = None if settings.rules == store.file_rules else RuleSet(store.with_live_rules(settings.rules))
     difference = diff(current, settings)
     difference["in_force"] += [

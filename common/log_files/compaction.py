@@ -116,7 +116,7 @@ def _write(directory: Path, sources: list[LogFile]) -> ManifestEntry:
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
     sorter = Sorter(scratch)
-    aside = durable.temporary(target)
+    aside = durable.name_temporary(target)
     try:
         with gzip.GzipFile(scratch / CORRUPT, "wb", mtime=0) as bad:
             corrupt = 0
@@ -149,7 +149,7 @@ def _keep_corrupt(directory: Path, written: Path, first: LogFile) -> None:
     """Give the corrupt lines their place: `corrupt/dt=.../hr=.../STEM.jsonl.gz`."""
     target = directory / CORRUPT / first.folder / f"{first.stem}.jsonl.gz"
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside = durable.temporary(target)
+    aside = durable.name_temporary(target)
     written.rename(aside)
     with aside.open("ab") as file:
         os.fchmod(file.fileno(), first.path.stat().st_mode & 0o777)

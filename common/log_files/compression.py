@@ -48,7 +48,7 @@ class DamagedFileError(Exception):
     """A compressed file that cannot be read to its end; the message names it and the way out."""
 
 
-def chosen(setting: str) -> str:
+def choose_codec(setting: str) -> str:
     """The codec that `access_log.compress` means here: `zstd`, `gzip` or `off`."""
     if setting in {AUTO, "zstd"}:
         return "zstd" if find_spec("zstandard") is not None else "gzip"
@@ -76,7 +76,7 @@ def compress(file: LogFile, codec: str, rest: Rest) -> int:
 
 
 def _write(source: Path, target: Path, compressor: Compressor, rest: Rest) -> None:
-    aside = durable.temporary(target)
+    aside = durable.name_temporary(target)
     try:
         with source.open("rb") as plain, aside.open("wb") as packed:
             os.fchmod(packed.fileno(), os.fstat(plain.fileno()).st_mode & 0o777)  # who may read the lines does not change

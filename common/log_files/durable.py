@@ -47,17 +47,17 @@ def _locked(descriptor: int) -> bool:
     return True
 
 
-def temporary(path: Path) -> Path:
+def name_temporary(path: Path) -> Path:
     """Where `path` is written before it has its name."""
     return path.with_name(path.name + ".tmp")
 
 
 def finish(file: IO[bytes], path: Path) -> None:
-    """Give what was written to `temporary(path)` (the open `file`) its name, on disk for good."""
+    """Give what was written to `name_temporary(path)` (the open `file`) its name, on disk for good."""
     file.flush()
     os.fsync(file.fileno())
     file.close()
-    rename(temporary(path), path)
+    rename(name_temporary(path), path)
 
 
 def rename(source: Path, target: Path) -> None:
@@ -73,7 +73,7 @@ def remove(path: Path) -> None:
 def write(path: Path, data: bytes) -> None:
     """Whole or not at all; replaces. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = temporary(path)
+    aside = name_temporary(path)
     try:
         with aside.open("wb") as file:
             file.write(data)

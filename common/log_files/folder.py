@@ -36,7 +36,7 @@ class Folder:
 
     def put(self, name: str, path: Path, sha256: str) -> None:
         target = self._at(name)
-        aside = durable.temporary(target)
+        aside = durable.name_temporary(target)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with path.open("rb") as source, aside.open("w+b") as copy:

@@ -33,7 +33,7 @@ class Hop:
 
     context: ssl.SSLContext
     server_side: bool
-    server_name: str | None  # towards a broker: its name in SNI and certificate; None: not known yet, see `for_host`
+    server_name: str | None  # towards a broker: its name in SNI and certificate; None: not known yet, see `copy_for_host`
     own: Validity | None  # of our own certificate and those that vouch for it: the earliest end
     fingerprint: int  # of the files' contents: equal where a reload found the same
     failures: dict[str, int] = field(default_factory=dict)  # handshakes that failed, by the label of the reason
@@ -47,13 +47,13 @@ class Hop:
         mode = {"mode": "permissive" if self.permissive else "enforcing"} if self.server_side else {}
         return TlsView(certificate_expires=until, peer_verified=verified, handshakes_failed=dict(self.failures), **mode)
 
-    def for_host(self, host: str) -> Hop:
+    def copy_for_host(self, host: str) -> Hop:
         """The same towards the broker on `host`, which its certificate must name where no other name was given."""
         if self.server_name:
             return self
         return replace(self, server_name=host.removesuffix("."))
 
-    def for_another_listener(self) -> Hop:
+    def copy_for_listener(self) -> Hop:
         """The same, with failures of its own."""
         return replace(self, failures={})
 
@@ -78,7 +78,7 @@ class Texts:
             text = self.found[str(file)] = read_text(file, setting)
         return text
 
-    def of(self, *files: Path | None) -> dict[str, str]:
+    def pick(self, *files: Path | None) -> dict[str, str]:
         """Those of these that there are; all have been read."""
         return {str(file): self.found[str(file)] for file in files if file is not None}
 
@@ -130,7 +130,7 @@ def _hop(
     permissive: bool = False,
 ) -> Hop:
     server_side = context.protocol == ssl.PROTOCOL_TLS_SERVER
-    found = texts.of(*files)
+    found = texts.pick(*files)
     fingerprint = hash(tuple(None if file is None else found[str(file)] for file in files))  # each for itself: two may be the same file
     return Hop(context, server_side, server_name, own, fingerprint, permissive=permissive, texts=found)
 

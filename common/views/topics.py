@@ -208,7 +208,7 @@ class TopicView(View, frozen=True, kw_only=True):
     def key(self) -> tuple[str, str, str]:
         return self.protocol, self.topic, self.operation
 
-    def ended(self) -> Self:
+    def strip_rates(self) -> Self:
         """Of a process that has ended: its counts without its rates. Messages that waited there are lost, so they are abandoned."""
         return msgspec.structs.replace(
             self, **dict.fromkeys(RATES, 0.0), waiting=0, wait_p99_ms=None, abandoned=self.abandoned + self.waiting, clients=[]

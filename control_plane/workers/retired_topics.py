@@ -41,7 +41,7 @@ class RetiredTopics(TopicList):
 
     def _add(self, items: Sequence[TopicView], now_s: float) -> None:
         for item in items:
-            place, left = item.key(), item.ended()
+            place, left = item.key(), item.strip_rates()
             known = self._items.get(place)
             self._items[place] = left if known is None else merge(known, left)
             self._since[place] = max(now_s, self._since.get(place, now_s))

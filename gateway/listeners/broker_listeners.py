@@ -359,7 +359,7 @@ class BrokerListeners(Routes):
             self._log("state_write_failed", err=str(error), remedy="brokers may get other ports after a restart")
 
     def _log(self, event: str, **fields: object) -> None:
-        since = self._lines[event].due()
+        since = self._lines[event].count_until_due()
         if since:
             log.event(logging.WARNING, event, listener=self.entry.name, times=since, **fields)
 

@@ -111,7 +111,7 @@ def read_tls(entries: Iterable[ListenerSettings], texts: Texts | None = None) ->
 def like(protection: Protection) -> Protection:
     """The same for a listener that is made after another one."""
     tls, upstream_tls = protection
-    return tls and tls.for_another_listener(), upstream_tls and upstream_tls.for_another_listener()
+    return tls and tls.copy_for_listener(), upstream_tls and upstream_tls.copy_for_listener()
 
 
 def with_derived(protection: Mapping[str, Protection], derived: Mapping[str, Derived]) -> dict[str, Protection]:
@@ -121,7 +121,7 @@ def with_derived(protection: Mapping[str, Protection], derived: Mapping[str, Der
 
 
 def log_ending_certificates(problems: Iterable[ConfigProblem]) -> None:
-    """Log a warning of each of the gateway's certificates that is near its end or past it (`tls_files.ending`), as `sluice check` does."""
+    """Log a warning of each of the gateway's certificates that is near its end or past it, as `sluice check` does."""
     with suppress(TlsFileError):  # gone since it was read: the next reload says so
         for problem in problems:
             log.event(logging.WARNING, "certificate_ending", setting=problem.path, err=problem.message, remedy=problem.remedy)

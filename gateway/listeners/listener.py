@@ -197,7 +197,7 @@ class Listener:
             self.count_closed("overload")
         except OSError:
             pass  # no client waits any more, or another descriptor was taken meanwhile: try again in a moment
-        times = self._shed_log.due()
+        times = self._shed_log.count_until_due()
         if times:
             number = errno_of(error)
             event = "out_of_descriptors" if number in DESCRIPTORS else "out_of_socket_memory"

@@ -230,7 +230,7 @@ class Upstreams:
 
 def hop_to(tls: Hop | None, address: tuple[str, int]) -> Hop | None:
     """TLS towards the broker at `address`: its certificate must name that host, unless `tls` has a name already."""
-    return None if tls is None else tls.for_host(address[0])
+    return None if tls is None else tls.copy_for_host(address[0])
 
 
 def _place(address: tuple[str, int]) -> tuple[str, int]:

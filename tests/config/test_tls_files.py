@@ -14,7 +14,7 @@ import pytest
 
 from config import ConfigProblem, diff, hops, lint, load
 from config.reloading import merge
-from config.tls_files import ending
+from config.tls_files import find_ending_certificates
 from gateway.listeners.factory import log_ending_certificates
 from support.tls import NAME, Authority
 
@@ -174,9 +174,9 @@ def test_the_gateway_logs_what_check_says_of_certificates_at_their_end(here: Wri
     told = Told()
     logger.addHandler(told)
     try:
-        log_ending_certificates(ending(load(here(listener(tls() + "    upstream_tls: {verify: none}\n") + RULES))))
+        log_ending_certificates(find_ending_certificates(load(here(listener(tls() + "    upstream_tls: {verify: none}\n") + RULES))))
         assert told.lines == []
-        log_ending_certificates(ending(load(here(listener(tls("soon.pem", "soon.key")) + RULES))))
+        log_ending_certificates(find_ending_certificates(load(here(listener(tls("soon.pem", "soon.key")) + RULES))))
     finally:
         logger.removeHandler(told)
     assert [line[:2] for line in told.lines] == [("WARNING", "certificate_ending")], told.lines
@@ -209,7 +209,7 @@ def test_the_brokers_name_is_the_upstreams_host_unless_said_otherwise(here: Writ
     assert [hop and hop.server_name for hop in hops(named)] == [None, None]
     assert [hop and hop.server_name for hop in hops(other)] == [None, "other.example"]
     names = [
-        [hop.for_host(host).server_name for host in ("broker.example.", "10.0.0.1")] for hop in (hops(named)[1], hops(other)[1]) if hop
+        [hop.copy_for_host(host).server_name for host in ("broker.example.", "10.0.0.1")] for hop in (hops(named)[1], hops(other)[1]) if hop
     ]
     assert names == [["broker.example", "10.0.0.1"], ["other.example", "other.example"]]
 

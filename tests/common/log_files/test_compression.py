@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from common.log_files import compression, durable
-from common.log_files.compression import DamagedFileError, chosen, chunks, compress
+from common.log_files.compression import DamagedFileError, choose_codec, chunks, compress
 from common.log_files.keeper import tidy
 from common.log_files.names import look, one_of_each
 from support.log_files import killed_at_each_step, log_file, log_text
@@ -124,9 +124,9 @@ def test_without_zstandard_gzip_is_used_and_zstd_files_say_what_is_missing(tmp_p
     def found(name: str) -> ModuleSpec | None:
         return None if name == "zstandard" else find(name)
 
-    assert [chosen(word) for word in ("auto", "zstd", "gzip", "off")] == ["zstd", "zstd", "gzip", "off"]
+    assert [choose_codec(word) for word in ("auto", "zstd", "gzip", "off")] == ["zstd", "zstd", "gzip", "off"]
     monkeypatch.setattr(compression, "find_spec", found)
-    assert [chosen(word) for word in ("auto", "zstd", "gzip", "off")] == ["gzip", "gzip", "gzip", "off"]
+    assert [choose_codec(word) for word in ("auto", "zstd", "gzip", "off")] == ["gzip", "gzip", "gzip", "off"]
     monkeypatch.setitem(__import__("sys").modules, "zstandard", None)
     with pytest.raises(ValueError, match=r"needs the Python package zstandard: pip install 'sluice-gateway\[zstd\]'"):
         list(chunks(log_file(tmp_path, form="jsonl.zst"), "jsonl.zst"))

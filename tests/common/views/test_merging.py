@@ -106,7 +106,7 @@ def test_the_longest_wait_of_a_worker_counts(one: float | None, other: float | N
     """An upper bound of the 99th percentile of all: at most 1 of 100 messages of each worker waited longer."""
     (found,) = merge_all([[topic(1, wait_p99_ms=one)], [topic(1, wait_p99_ms=other)]])
     assert found.wait_p99_ms == expected
-    assert found.ended().wait_p99_ms is None
+    assert found.strip_rates().wait_p99_ms is None
 
 
 def test_topics_of_other_operations_stay_apart() -> None:
@@ -140,7 +140,7 @@ def test_a_client_that_several_workers_serve_is_one_with_the_topic_of_the_worst(
 
 
 def test_an_ended_worker_leaves_no_rates_and_its_waiting_messages_are_abandoned() -> None:
-    left = topic(5, waiting=2).ended()
+    left = topic(5, waiting=2).strip_rates()
     assert (left.waiting, left.abandoned, left.received_per_second) == (0, 2, 0)
     assert left.received == left.forwarded + left.abandoned + left.waiting
 
