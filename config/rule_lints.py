@@ -12,7 +12,7 @@ from limiter.protocols import protocol_of_level
 from limiter.rules.index import RuleIndex
 from limiter.rules.matching import Matcher
 from limiter.rules.rule import Rule
-from limiter.rules.shadowed import contradiction, covers
+from limiter.rules.shadowed import covers, find_contradiction
 
 if TYPE_CHECKING:
     from config.settings import Settings
@@ -26,7 +26,7 @@ BARE: Final = 2  # rules for everything
 def contradictions(settings: Settings) -> Iterator[ConfigProblem]:
     """Rules whose match fits no message."""
     for number, rule in enumerate(settings.rules):
-        fault = contradiction(rule.match)
+        fault = find_contradiction(rule.match)
         if fault is not None:
             field, message, remedy = fault
             yield settings.make_problem(f"rules[{number}].match.{field}", f"{message}: the rule never matches", remedy)

@@ -159,7 +159,7 @@ class HourlyRaises:
         """Count what it raises, in slices, and put it in force; nothing at all where both are off."""
         quotas = self._store.rules().quotas
         raised, most, example = 0, 0.0, None
-        for pairs in now.all_over(quotas):
+        for pairs in now.raise_all(quotas):
             for before, after in pairs:
                 raised += 1
                 factor = factor_of(before, after)

@@ -150,7 +150,7 @@ class Gateway:
             limiter.on_rejection,
             self._judge_failed,
             judge.lock,
-            Bypass(limiter.max_bypass, judge.judged),
+            Bypass(limiter.max_bypass, judge.count_judged),
             split_by_session,
             limiter.inline,
         )

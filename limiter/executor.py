@@ -106,7 +106,7 @@ class Submission:
         self.failed = False  # the judge did, on one of its slices
         self.unjudged = 0  # messages that passed without a verdict
 
-    def left(self) -> int:
+    def count_left(self) -> int:
         """Requests that the judge has still to be asked for."""
         return len(self.requests) - self.judged
 
@@ -291,7 +291,7 @@ class Executor:
 
     def _hand_over(self, submission: Submission, worker: JudgeThread) -> bool:
         """Put what is left of it into the worker's queue; True where that is full, and it is settled."""
-        size = submission.left()
+        size = submission.count_left()
         if submission.mixed:
             for request in submission.requests[submission.judged :]:
                 size += weigh(request) - 1
@@ -410,9 +410,9 @@ class Executor:
             if submission is None:
                 return
             worker.taken += submission.queued
-            while submission.left():
+            while submission.count_left():
                 self._judge_slice(submission)
-                if submission.left():
+                if submission.count_left():
                     time.sleep(0)  # the other threads' turn: compiled code lets go of the GIL only where it waits
             if submission.failed:
                 worker.failed += 1

@@ -11,7 +11,7 @@ how it ended when it lets go of it. That counts once per request, however often 
 
     judge ──► request.flight ──► split, held, abandoned with its part ──► forwarded (`since`) ──► kept by the conversation
       ▲                                      │                                                        │ answered, failed, busy
-      └──── Judge.finished(endings, now) ◄───┴──── given up ◄──── channel or connection closed ◄──────┘
+      └──── Judge.free_slots(endings, now) ◄─┴──── given up ◄──── channel or connection closed ◄──────┘
 
 `Flight.left` belongs to the loop's thread, which ends flights, `Hold.left` and `Slots` to the holder of the judge's lock. In shadow mode a
 bucket may hold slots for fewer requests than pass; those are given back with the first that end.

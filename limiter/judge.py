@@ -161,9 +161,9 @@ class Judge:
         self.origins.now = now
         self._decisions.decide(requests, now)
 
-    def finished(self, endings: list[Ending], now: int) -> None:
+    def free_slots(self, endings: list[Ending], now: int) -> None:
         """Requests in flight have ended (`limiter.in_flight`): their slots are free from the next `decide` on. Never waits."""
-        self._decisions.finished(endings, now)
+        self._decisions.free_slots(endings, now)
 
     def owe(self, request: Request) -> None:
         """`request`, of an overdraft that has begun (`limiter.reservation`), has passed; the next `decide` charges it. Never waits."""
@@ -178,10 +178,10 @@ class Judge:
 
     # ---- limits that follow a backlog (`algorithms.lag`) -----------------------------------------------------------
 
-    def lag_controlled(self) -> list[Bucket]:
+    def list_lag_controlled(self) -> list[Bucket]:
         """The buckets in use whose rate follows a backlog."""
         with self._lock:
-            return self._in_force.lag_controlled()
+            return self._in_force.list_lag_controlled()
 
     def set_rate(self, identity: Identity, rate: Rate, now: int) -> None:
         """Let so many messages per second pass the bucket of that identity, whose limit follows a backlog, from `now` on.
@@ -196,7 +196,7 @@ class Judge:
             elif isinstance(algorithm, LeasedBucket) and algorithm.limit.lag is not None and algorithm.limit.messages != rate:
                 algorithm.change(replace(algorithm.limit, messages=rate), now)
 
-    def followed_rate(self, ref: LeasedBucketRef, now: int) -> Rate | None:
+    def find_followed_rate(self, ref: LeasedBucketRef, now: int) -> Rate | None:
         """What the owner's bucket lets pass now; None: its limit follows no backlog."""
         if not self.rules.follows:
             return None
@@ -274,7 +274,7 @@ class Judge:
         """`states`, a list for each slice of the ledger as it was at first; between two of them whoever judges may have its turn."""
         with self._lock:
             self._begin_look(now)
-            buckets = self._in_force.ledger.all()
+            buckets = self._in_force.ledger.list_buckets()
         for begin in range(0, len(buckets), STATES_PER_SLICE):
             with self._lock:
                 at = self._begin_look(now)
@@ -344,7 +344,7 @@ class Judge:
             self._begin_look(now)
             return self._in_force.candidates.copies()
 
-    def judged(self) -> int:
+    def count_judged(self) -> int:
         """The sum of `checks`, without its lock: no caller waits for a slow verdict to learn it."""
         checks = self._decisions.verdicts.checks
         return checks.ok + checks.shadowed + checks.limited
@@ -383,7 +383,7 @@ class Judge:
     def fills(self, now: int) -> Iterator[array[int]]:
         """How full each bucket is that is not full, in rows of four integers (`PackedBuckets.rows`), many at a time: for `restore`."""
         with self._lock:
-            buckets = self._in_force.ledger.all()
+            buckets = self._in_force.ledger.list_buckets()
         for begin in range(0, len(buckets), SLICE):
             with self._lock:
                 rows = self._in_force.ledger.fills_of(buckets[begin : begin + SLICE], now)

@@ -81,7 +81,7 @@ class Tally:
         self.shadow_refused = 0
         self.redelivered = 0  # of `received`, deliveries that had been made before
 
-    def following(self) -> Tally:
+    def start_next(self) -> Tally:
         """The tally after this one: at zero, but in the same 100 ms window, so that a fold in the middle of one hides no peak."""
         after = Tally()
         after.window = self.window

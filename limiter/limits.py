@@ -154,7 +154,7 @@ class LimitChange:
     def __post_init__(self) -> None:
         Limit(self.messages, self.bytes, self.messages_burst, self.bytes_burst, self.burst_ns)
 
-    def over(self, base: Limit) -> Limit:
+    def apply_to(self, base: Limit) -> Limit:
         """`base` with this change. A burst given as time replaces bursts given as tokens."""
         keeps = self.burst_ns is None
         return replace(
@@ -178,10 +178,10 @@ def as_change(limit: Limit) -> LimitChange:
     return LimitChange(limit.messages, limit.bytes, limit.messages_burst, limit.bytes_burst, limit.burst_ns)
 
 
-def lesser(limit: Limit, roof: Limit, *, bursts: bool) -> Limit:
+def lower_limit(limit: Limit, roof: Limit, *, bursts: bool) -> Limit:
     """`limit` with no rate above that of `roof`, nor, where it has `bursts`, a burst; itself where it is so already."""
-    messages, messages_burst = lesser_pair(limit.messages, limit.messages_capacity(), roof.messages, roof.messages_capacity())
-    size, bytes_burst = lesser_pair(limit.bytes, limit.bytes_capacity(), roof.bytes, roof.bytes_capacity())
+    messages, messages_burst = lower_rate(limit.messages, limit.messages_capacity(), roof.messages, roof.messages_capacity())
+    size, bytes_burst = lower_rate(limit.bytes, limit.bytes_capacity(), roof.bytes, roof.bytes_capacity())
     if not bursts:
         messages_burst = bytes_burst = None
     found = replace(limit, messages=messages, bytes=size, messages_burst=messages_burst, bytes_burst=bytes_burst, burst_ns=None)
@@ -190,7 +190,7 @@ def lesser(limit: Limit, roof: Limit, *, bursts: bool) -> Limit:
     return limit if same else found
 
 
-def lesser_pair(rate: Rate | None, burst: int, most: Rate | None, most_burst: int) -> tuple[Rate | None, int | None]:
+def lower_rate(rate: Rate | None, burst: int, most: Rate | None, most_burst: int) -> tuple[Rate | None, int | None]:
     """The lesser of two rates, and of their bursts in tokens (None: no burst to name); None as a rate is more than any."""
     if most is None:
         return rate, burst or None

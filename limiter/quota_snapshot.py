@@ -61,8 +61,8 @@ class Quota:
         dimensions = (("messages", self.messages, self.hourly_messages), ("bytes", self.bytes, self.hourly_bytes))
         for name, pair, hourly in dimensions:
             if pair is not None:
-                limit: dict[str, JSON] = {"rate": whole(pair[0]), "burst": pair[1]}
-                found[name] = limit if hourly is None else {**limit, "hourly": whole(hourly)}
+                limit: dict[str, JSON] = {"rate": drop_fraction(pair[0]), "burst": pair[1]}
+                found[name] = limit if hourly is None else {**limit, "hourly": drop_fraction(hourly)}
         return found
 
 
@@ -105,7 +105,7 @@ class Snapshot:
         return hashlib.sha256(dump(self)).hexdigest()
 
 
-def whole(number: float) -> int | float:
+def drop_fraction(number: float) -> int | float:
     """A rate as JSON writes it: an integer where it is whole."""
     return int(number) if number == int(number) else number
 
@@ -137,7 +137,7 @@ def dump_pieces(frame: Snapshot, quotas: Iterable[Quota]) -> Iterator[bytes]:
         try:
             _check_finite(entry)
         except ArithmeticError:
-            raise SnapshotError(*_no_number(entry, path)) from None
+            raise SnapshotError(*_find_non_number(entry, path)) from None
         yield (b"," if at else b"") + _canonical(entry, path)
     yield END + b"\n"
 
@@ -160,7 +160,7 @@ AS_IT_IS: Final = frozenset((str, int, bool, type(None)))  # types of values in 
 def normal(value: JSON) -> JSON:
     """`value` with every whole float as an integer."""
     if isinstance(value, float):
-        return whole(value)
+        return drop_fraction(value)
     if isinstance(value, dict):
         return {name: inner if type(inner) in AS_IT_IS else normal(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -178,7 +178,7 @@ def _check_finite(value: JSON) -> None:
             _check_finite(inner)
 
 
-def _no_number(value: JSON, path: str) -> tuple[str, str]:
+def _find_non_number(value: JSON, path: str) -> tuple[str, str]:
     """The path of the first number that JSON does not have, and what is said of it; ("", "") where all can be written."""
     if isinstance(value, float) and not math.isfinite(value):
         return path, f"{value} is no number that JSON can write"
@@ -188,7 +188,7 @@ def _no_number(value: JSON, path: str) -> tuple[str, str]:
     if isinstance(value, list):
         inner = [(each, f"{path}[{at}]") for at, each in enumerate(value)]
     for each, place in inner:
-        found = _no_number(each, place)
+        found = _find_non_number(each, place)
         if found[1]:
             return found
     return "", ""
@@ -264,7 +264,7 @@ def read_snapshot(document: JSON) -> Snapshot:
     try:
         _check_finite(document)  # numbers that overflow to infinity (1e999)
     except ArithmeticError:
-        raise SnapshotError(*_no_number(document, "")) from None
+        raise SnapshotError(*_find_non_number(document, "")) from None
     return Snapshot(
         computed_at=read_text(top["computed_at"], "computed_at"),
         code=read_text(top["code"], "code"),
@@ -323,7 +323,7 @@ def read_pair(value: JSON, path: str) -> tuple[float, int] | None:
         raise SnapshotError(f"{path}.burst", f"{burst!r} is no whole number of tokens")
     if not (0 if rate == 0 else 1) <= burst <= MAX_PER_SECOND:
         raise SnapshotError(f"{path}.burst", f"{burst} is outside 1 to {MAX_PER_SECOND}")
-    return whole(rate), burst
+    return drop_fraction(rate), burst
 
 
 def read_hourly(limit: JSON, path: str) -> float | None:
@@ -333,7 +333,7 @@ def read_hourly(limit: JSON, path: str) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_HOURLY:
         raise SnapshotError(path, f"{value!r} is no factor above 0 and up to {MAX_HOURLY}")
-    return whole(value)
+    return drop_fraction(value)
 
 
 def read_object(value: JSON, path: str, required: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, JSON]:

@@ -181,14 +181,14 @@ def write_rate(rate: Rate, units: dict[str, int]) -> str:
     for period in RATE_PERIODS:
         amount = each_second * Fraction(DURATIONS[period], SECOND)
         if amount.denominator == 1:
-            return f"{whole(amount.numerator, units)}/{period}"
+            return f"{format_whole(amount.numerator, units)}/{period}"
     period = next(name for name in ("d", "h", "min", "s", "ms", "us", "ns") if rate.per_ns % DURATIONS[name] == 0)
-    return f"{whole(rate.amount, units)}/{rate.per_ns // DURATIONS[period]}{period}"
+    return f"{format_whole(rate.amount, units)}/{rate.per_ns // DURATIONS[period]}{period}"
 
 
 def format_size(size: int) -> str:
     """The shortest exact way to write a number of bytes: `1MiB`, `64kB`, `1500B`."""
-    return whole(size, SIZES)
+    return format_whole(size, SIZES)
 
 
 def format_duration(duration_ns: int) -> str:
@@ -201,7 +201,7 @@ def format_duration(duration_ns: int) -> str:
     return f"{duration_ns}ns"
 
 
-def whole(number: int, units: dict[str, int]) -> str:
+def format_whole(number: int, units: dict[str, int]) -> str:
     """`number` in the largest unit that divides it."""
     dividing = [(size, name) for name, size in units.items() if number % size == 0]
     size, name = max(dividing) if number else (1, smallest(units))

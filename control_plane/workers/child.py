@@ -324,7 +324,7 @@ class Child(TopicList):
 
     def _tell_rate(self, ref: LeasedBucketRef) -> None:
         """A worker's part of a limit that follows a backlog begins at the fastest rate: it hears that of now before the next look."""
-        rate = self.judge.followed_rate(ref, now_ns())
+        rate = self.judge.find_followed_rate(ref, now_ns())
         if rate is not None:
             self.send(FollowBacklog(ref.identity, rate.amount, rate.per_ns))
 

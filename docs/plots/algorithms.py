@@ -131,7 +131,7 @@ def answering(rule: Rule) -> Course:
             _, _, flight = heappop(serving)
             course.longest_wait_ms = max(course.longest_wait_ms, (now - flight.since) // 1_000_000)
             end(endings, flight, 1, ANSWERED)
-        judge.finished(endings, now)
+        judge.free_slots(endings, now)
         count = arriving(step)
         course.count(course.offered, step, count)
         if count:
@@ -170,7 +170,7 @@ def lag_controlled(rule: Rule) -> Course:
         while able >= steps and backlog:
             able, backlog, taken = able - steps, backlog - 1, taken + 1
         if step % steps == 0:
-            for level in judge.lag_controlled():
+            for level in judge.list_lag_controlled():
                 judge.set_rate(level.effective.identity, controller.next_rate(rule.limit, backlog, taken, 1.0), now)
             taken = 0
     return course

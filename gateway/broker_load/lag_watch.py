@@ -81,7 +81,7 @@ class LagWatch:
 
     async def look_at_all(self) -> None:
         """Look at every backlog once, side by side; each broker is asked one thing at a time."""
-        buckets = self._judge.lag_controlled()
+        buckets = self._judge.list_lag_controlled()
         in_use = {bucket.effective.identity for bucket in buckets}
         for identity in [identity for identity in self.followed if identity not in in_use]:
             del self.followed[identity]

@@ -428,7 +428,7 @@ class Accounts:
         del self._dirty[:most]
         for key in dirty:
             tally = key.tally
-            key.tally = tally.following()
+            key.tally = tally.start_next()
             key.dirty = False
             totals = self.totals(key.origin.protocol, key.text, key.operation, now)
             totals.add(tally)

@@ -387,7 +387,7 @@ class Session:
         if self.budget.next_due < NEVER:
             for ending in ended:
                 self.freed += ending.count
-        self.shared.judge.finished(ended.copy(), now)
+        self.shared.judge.free_slots(ended.copy(), now)
         ended.clear()
 
     def give_up(self, batch: Batch) -> None:

@@ -80,7 +80,7 @@ class Ledger:
     def get(self, identity: Identity) -> Bucket | None:
         return self._buckets.get(identity)
 
-    def all(self) -> list[Bucket]:
+    def list_buckets(self) -> list[Bucket]:
         return [*self._buckets.values(), *self._overflow.values()]
 
     def bucket(self, effective: Effective, subject: Subject, generation: int, since: int, now: int, before: list[Bucket]) -> Bucket:
@@ -171,7 +171,7 @@ class Ledger:
         self.packed += 1
         return True
 
-    def current(self, bucket: Bucket, now: int) -> Bucket:
+    def find_current(self, bucket: Bucket, now: int) -> Bucket:
         """The bucket that has the place of `bucket` now, which may have been let go since; `bucket` itself where none has."""
         identity = bucket.effective.identity
         if bucket.state != EVICTED:

@@ -42,14 +42,14 @@ class AlikeNames:
         # What every topic's text begins with
         self._before = f"{self._vhost_segment}/{path_segment(exchange or WRITTEN_DEFAULT_EXCHANGE)}/" if self._several else ""
 
-    def met_by(self, topic: str, raw: bytes, rules: RuleSet) -> int:
+    def match_patterns(self, topic: str, raw: bytes, rules: RuleSet) -> int:
         """Which patterns `topic` meets, a bit for each; SYSTEM; UNDECIDED where that does not decide it."""
         patterns = rules.name_patterns()
         if not patterns.settled:
             return UNDECIDED
         if patterns.named and rules.names((self.protocol, self.vhost, self.exchange, raw), self._vhost, self._exchange, topic):
             return UNDECIDED
-        return SYSTEM if is_system_topic(self.protocol, topic) else patterns.met_by(topic)
+        return SYSTEM if is_system_topic(self.protocol, topic) else patterns.match_patterns(topic)
 
     def find(self, met: int, topic: str, raw: bytes, ledger: Ledger) -> Key | None:
         """The key of `topic`; None: nothing with its patterns was met before, or it has a bucket in use."""

@@ -4,7 +4,7 @@ A batch has one `now` for all of it. The rules in force are looked up once, and 
 each request goes the shortest way there is for it: in a run with those before and after it (`limiter.decisions.runs`), alone
 (`limiter.decisions.single`), or past, where no rule is for it.
 
-Threads: `decide` runs on the limiter's threads, `finished` on the loop's. Any look at a bucket needs `lock`.
+Threads: `decide` runs on the limiter's threads, `free_slots` on the loop's. Any look at a bucket needs `lock`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Decisions:
 
     def __init__(self, in_force: InForce) -> None:
         self._in_force = in_force
-        self._finished: deque[tuple[list[Ending], int]] = deque()  # from `finished`; the next holder of the lock gives them back
+        self._finished: deque[tuple[list[Ending], int]] = deque()  # from `free_slots`; the next holder of the lock gives them back
         self._owed: deque[Request] = deque()  # from `owe`; the next `decide` charges them
         self.verdicts = Verdicts(in_force)
         self.judged_at = 0  # monotonic ns; `now` of the latest `decide`, or of what was lent last
@@ -210,7 +210,7 @@ class Decisions:
 
     # ---- what has ended ----------------------------------------------------------------------------------------------
 
-    def finished(self, endings: list[Ending], now: int) -> None:
+    def free_slots(self, endings: list[Ending], now: int) -> None:
         """Requests in flight have ended (`limiter.in_flight`): their slots are free from the next `decide` on. Never waits."""
         self._finished.append((endings, now))
         if self.lock.acquire(False):  # by name it would not be native

@@ -56,7 +56,7 @@ class CapState:
         self.listener = bucket.effective.thing
         self.rule = bucket.rule.name
         self.limit: Limit = bucket.rule.limit  # as the rule has it
-        self.now: Limit = adaptive_cap.scaled()  # as it holds
+        self.now: Limit = adaptive_cap.scale_limit()  # as it holds
         self.permille = adaptive_cap.permille
         self.reason = adaptive_cap.reason  # why it is less than the rule has; ""
         self.since = adaptive_cap.since  # monotonic ns

@@ -120,7 +120,7 @@ class InForce:
                 if len(self._lag_controlled) < MAX_LAG_CONTROLLED or identity in self._lag_controlled:
                     self._lag_controlled[identity] = bucket
 
-    def lag_controlled(self) -> list[Bucket]:
+    def list_lag_controlled(self) -> list[Bucket]:
         """The buckets in use whose rate follows a backlog."""
         gone = [
             name

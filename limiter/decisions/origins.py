@@ -117,7 +117,7 @@ class Origins:
             return key
         new_names = origin.new_names
         if new_names is not None and not told_apart and not new_names.take(self.now):
-            key, _ = self._unnamed(origin, name, group, operation)
+            key, _ = self._find_shared_key(origin, name, group, operation)
             if key is not None:
                 return key
         if len(origin.keys) >= KEYS_PER_ORIGIN:
@@ -126,7 +126,7 @@ class Origins:
             self._make_room()
         key = Key(origin, name, group, operation)
         if self._rules.groups_topics:
-            key = self._shared(key)
+            key = self._find_group_key(key)
         origin.keys[raw] = key
         origin.order.append(raw)
         self._count += 1
@@ -166,12 +166,12 @@ class Origins:
         if alike is not None:
             if alike.exchange != exchange:
                 alike.turn_to(exchange)
-            met = alike.met_by(text, topic, self._rules)
+            met = alike.match_patterns(text, topic, self._rules)
             key = None if met == UNDECIDED else alike.find(met, text, topic, ledger)
             if key is not None or (met == UNDECIDED and not any_group):
                 return key
         name = TopicName(origin.protocol, origin.vhost if origin.protocol in SEVERAL_PARTS else b"", exchange, topic)
-        key, own = self._unnamed(origin, name, group or None, "produce")
+        key, own = self._find_shared_key(origin, name, group or None, "produce")
         if key is None:
             return self.key(origin, topic, name, None, "produce", told_apart=True) if any_group else None
         if alike is not None and met != UNDECIDED:
@@ -185,7 +185,7 @@ class Origins:
         """Whether the client of `origin` may use one more new name, which then counts."""
         return origin.new_names is None or origin.new_names.take(self.now)
 
-    def _unnamed(self, origin: Origin, name: TopicName, group: bytes | None, operation: str) -> tuple[Key | None, str | None]:
+    def _find_shared_key(self, origin: Origin, name: TopicName, group: bytes | None, operation: str) -> tuple[Key | None, str | None]:
         """The key of all names from `origin` for which the same holds as for `name`, None where that must be told apart; and the rule that
         has topics' buckets, "": the level, None: topics have none.
         """
@@ -210,7 +210,7 @@ class Origins:
             key.unnamed = True
         return key, None if own is None else own[1]
 
-    def _shared(self, key: Key) -> Key:
+    def _find_group_key(self, key: Key) -> Key:
         """The key of the group that `key`'s topic belongs to; `key` itself where no rule groups it."""
         together = self._rules.group_of(subject_of(key))
         return key if together is None else self._group_key(key, together)

@@ -4,7 +4,7 @@ The obvious way asks every bucket about every request, and then tells every buck
 bytes six dimensions are looked at twice. But all requests of a batch are judged at the same instant, so between two of one key nothing
 comes in and no other key asks. What the buckets have is found **once**, as whole messages and bytes (`room`); a request that fits in what
 is left of both passes, whatever its cost; what has passed is taken from each bucket **once**, when the run ends. How many buckets there are
-no longer matters to a request. Nor is one calculated that is like the one before it: how many of its cost fit is known (`fitting`), so it
+no longer matters to a request. Nor is one calculated that is like the one before: how many of its cost fit is known (`count_fitting`); it
 is only compared. The same holds for a refusal: the next request of the same cost is refused for the same reason, and its wait is the same.
 
 A run ends where anything is not as simple as that: at another key, at a request that reserves, is prepaid or names copies, at one that does
@@ -86,7 +86,7 @@ def pass_run(requests: list[Request], begin: i64, key: Key, checks: Checks, now:
             break
         cost = count * messages
         cost_bytes = count * size
-        until = at + fitting(fitting(end - at, cost, left), cost_bytes, left_bytes)
+        until = at + count_fitting(count_fitting(end - at, cost, left), cost_bytes, left_bytes)
         if until == at:
             break
         after = pass_alike(requests, at, until)
@@ -117,7 +117,7 @@ def pass_run(requests: list[Request], begin: i64, key: Key, checks: Checks, now:
     return at
 
 
-def fitting(most: i64, cost: i64, left: i64) -> i64:
+def count_fitting(most: i64, cost: i64, left: i64) -> i64:
     """How many requests of `cost`, `most` at most, fit in `left`."""
     if cost == 0 or (most < NATIVE_BELOW and cost < NATIVE_BELOW and most * cost <= left):  # a division costs more than a decision
         return most

@@ -191,7 +191,7 @@ class Verdicts:
             return
         for at, bucket in enumerate(reservation.buckets):
             if bucket.state == EVICTED:  # while the answer was waited for
-                reservation.buckets[at] = self._in_force.ledger.current(bucket, now)
+                reservation.buckets[at] = self._in_force.ledger.find_current(bucket, now)
         settle(request, reservation, now)
         messages: int = request.count * request.messages
         if reservation.held_by is not None:

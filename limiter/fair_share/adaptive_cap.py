@@ -89,7 +89,7 @@ class AdaptiveCap:
             self.reason = ""
             self.since = 0
 
-    def scaled(self) -> Limit:
+    def scale_limit(self) -> Limit:
         """The limit that holds now."""
         limit = self._limit
         if self.permille == 1000:

@@ -180,7 +180,7 @@ class Tier:
             weight -= width
         return amount * ONE // weight
 
-    def allowed(self, share: Share, count: int, cost: int, now: int) -> int:
+    def count_allowed(self, share: Share, count: int, cost: int, now: int) -> int:
         """How many of `count` requests of `cost` the share has room for. One that costs more than a window's passes on a whole one."""
         if share.window != self.window:
             self._note(share, cost, now)
@@ -202,7 +202,7 @@ class Tier:
 
         A share without debts gets a window's worth in any window; after one without a request none has debts.
         """
-        if self.allowed(share, 1, cost, now) > 0:
+        if self.count_allowed(share, 1, cost, now) > 0:
             return 0
         return 1 if self.raised >= share.mark else 2
 

@@ -189,7 +189,7 @@ class SharedBucket(Algorithm):
         self._largest = max(self._largest, cost)
         if share.protected:
             self._largest_protected = max(self._largest_protected, cost)
-        found = tier.allowed(share, count, cost, now)
+        found = tier.count_allowed(share, count, cost, now)
         if found > 0:
             if share.protected:
                 found = self.bucket.available(found, messages, size, now)
@@ -229,7 +229,7 @@ class SharedBucket(Algorithm):
         if not isinstance(bucket, TokenBucket):
             return -1, -1
         self._turn_window(now)
-        share.tier.allowed(share, 1, self.cost_ns(messages, size), now)
+        share.tier.count_allowed(share, 1, self.cost_ns(messages, size), now)
         if not share.tier.free:
             return -1, -1
         return bucket.room(0 if share.protected else self._reserve(), now)
@@ -314,7 +314,7 @@ class SharedBucket(Algorithm):
 
     def _adjust(self, now: int) -> None:
         if self.leased is None:
-            self.bucket.change(self.adaptive_cap.scaled(), now)
+            self.bucket.change(self.adaptive_cap.scale_limit(), now)
         else:  # the owner knows nothing of it: what is granted beyond that is not spent
             self.leased.permille = self.adaptive_cap.permille
         self._measure()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from limiter.limits import UNLIMITED
 from limiter.protocols import protocol_of_level
-from limiter.rules.live_change import quota_over
+from limiter.rules.live_change import apply_quota
 from limiter.rules.match import OF_SENDERS, SENDER_KEYS
 from limiter.rules.matching import Matcher, any_matches, group_text, pattern_of
 from limiter.rules.patterns import Addresses, name_pattern
@@ -147,7 +147,7 @@ def explain_level(rules: RuleSet, per: str, of_level: list[Rule], effective: Eff
             lose_file_limit(found, rules, base)
     for standing, _, rule in matching[1:]:
         assert base is not None
-        found.lose(Loss(origin_of(standing), rule.name, rule.place, rule.limit, why(matching[0][0], base, standing)))
+        found.lose(Loss(origin_of(standing), rule.name, rule.place, rule.limit, explain_precedence(matching[0][0], base, standing)))
     return found
 
 
@@ -159,7 +159,7 @@ def origin_of(standing: int) -> str:
     return "file" if standing == NAMED else "default"
 
 
-def why(standing: int, winner: Rule, loser: int) -> str:
+def explain_precedence(standing: int, winner: Rule, loser: int) -> str:
     """Why a rule of standing `loser` does not hold beside `winner`."""
     first = f"{winner.name} ({winner.place})" if winner.place else winner.name
     if standing == loser:
@@ -191,13 +191,13 @@ def standing_of(rule: Rule, subject: Subject) -> int:
 
 def asks_for(rule: Rule, subject: Subject) -> str:
     """The sender that a rule asks for, where it would match but for that; "" where it would not match anyway."""
-    asked = unmet(rule.match, subject, rule.per)
+    asked = find_unmet(rule.match, subject, rule.per)
     if not asked:
         return ""
     return ", ".join(asked) if Matcher(replace(rule.match, **OF_SENDERS), "rule").matches(subject) else ""
 
 
-def unmet(match: Match, subject: Subject, per: str) -> list[str]:
+def find_unmet(match: Match, subject: Subject, per: str) -> list[str]:
     """The conditions of `match` on the sender that `subject` does not meet, or is not known to meet."""
     found: list[str] = []
     for name, key in SENDER_KEYS.items():
@@ -213,11 +213,11 @@ def unmet(match: Match, subject: Subject, per: str) -> list[str]:
         else:
             met = given is not None and pattern_of(name, wanted).matches(given)
         if not met:
-            found.append(asking(name, " or ".join(match.listeners()) if key.kind == LISTENERS else wanted, given))
+            found.append(describe_condition(name, " or ".join(match.listeners()) if key.kind == LISTENERS else wanted, given))
     return found
 
 
-def asking(field: str, wanted: str, given: str | None) -> str:
+def describe_condition(field: str, wanted: str, given: str | None) -> str:
     return f"is for {field} {wanted}, " + (f"and no {field} is given" if given is None else f"not {given}")
 
 
@@ -239,16 +239,16 @@ def lose_changes(found: Explanation, rules: RuleSet, effective: Effective, base:
     own = rules.overrides.get(name)
     of_group = None if group is None or group == name else rules.overrides.get(group)
     if own is not None and of_group is not None and group is not None:
-        found.lose(changed(group_text(group), of_group, "a live change of the key itself comes before one of its group"))
+        found.lose(make_change_loss(group_text(group), of_group, "a live change of the key itself comes before one of its group"))
     quota = quota_of(rules, name, group)
     if effective.origin == "override" and quota is not None:
-        found.lose(published(quota, "a live change comes before the published quota"))
+        found.lose(make_quota_loss(quota, "a live change comes before the published quota"))
     elif effective.origin == "file" and quota is not None and base is not None:
-        found.lose(published(quota, f"{base.name} names it exactly, which comes before the published quota"))
+        found.lose(make_quota_loss(quota, f"{base.name} names it exactly, which comes before the published quota"))
     elif effective.origin == "default" and quota is not None and base is not None:
-        found.lose(published(quota, f"{base.name} lets nothing pass, which no published quota opens"))
+        found.lose(make_quota_loss(quota, f"{base.name} lets nothing pass, which no published quota opens"))
     elif effective.origin == RAISED and quota is not None:
-        found.lose(published(quota, "as published; the demand of the last hour or of the last seconds has raised it"))
+        found.lose(make_quota_loss(quota, "as published; the demand of the last hour or of the last seconds has raised it"))
     for roof in effective.roofs:
         found.lose(
             Loss(
@@ -266,9 +266,9 @@ def quota_of(rules: RuleSet, name: TopicName, group: TopicName | None) -> Quota 
     return rules.quotas.get(group) if quota is None and group is not None else quota
 
 
-def changed(name: str, change: Override, reason: str) -> Loss:
+def make_change_loss(name: str, change: Override, reason: str) -> Loss:
     return Loss("override", name, "", change.limit_over(UNLIMITED), reason)
 
 
-def published(quota: Quota, reason: str) -> Loss:
-    return Loss("quota", quota.topic, "", quota_over(Rule("quota", mode="off"), quota).limit, reason)
+def make_quota_loss(quota: Quota, reason: str) -> Loss:
+    return Loss("quota", quota.topic, "", apply_quota(Rule("quota", mode="off"), quota).limit, reason)

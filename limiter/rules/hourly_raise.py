@@ -45,7 +45,7 @@ class HourlyRaise:
         self.most = most
         self.surges = {} if surges is None else surges
 
-    def over(self, quota: Quota, text: str) -> Quota | None:
+    def raise_quota(self, quota: Quota, text: str) -> Quota | None:
         """The published `quota` of the topic or group `text` as it holds in this hour; None where that is the published one."""
         place = (quota.protocol, text)
         found, surge = self.demand.get(place), self.surges.get(place)
@@ -58,13 +58,13 @@ class HourlyRaise:
             return None
         return replace(quota, messages=messages, bytes=size)
 
-    def all_over(self, quotas: Mapping[TopicName, Quota]) -> Iterator[list[tuple[Quota, Quota]]]:
+    def raise_all(self, quotas: Mapping[TopicName, Quota]) -> Iterator[list[tuple[Quota, Quota]]]:
         """Each quota that is raised, with what it is raised to, in slices."""
         known = list(quotas.items())
         for first in range(0, len(known), SLICE):
             found: list[tuple[Quota, Quota]] = []
             for name, quota in known[first : first + SLICE]:
-                after = self.over(quota, self.text_of(name))
+                after = self.raise_quota(quota, self.text_of(name))
                 if after is not None:
                     found.append((quota, after))
             yield found

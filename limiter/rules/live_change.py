@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms import COUNTING
 from limiter.algorithms.setting_errors import MAX_CONCURRENT, has_burst
-from limiter.limits import UNLIMITED, Limit, LimitChange, Rate, as_change, lesser, per_second
+from limiter.limits import UNLIMITED, Limit, LimitChange, Rate, as_change, lower_limit, per_second
 from limiter.rules.errors import RuleError
 from limiter.rules.rule import LIVE_SETTINGS
 from limiter.rules.rule_checks import MOST_PATIENT, check_choices, check_times
@@ -58,7 +58,7 @@ class Override:
 
     def limit_over(self, base: Limit) -> Limit:
         """The limit where this holds over `base`. A burst given as time replaces the rule's bursts given as tokens."""
-        limit = LimitChange(self.messages, self.bytes, self.messages_burst, self.bytes_burst, self.burst_ns).over(base)
+        limit = LimitChange(self.messages, self.bytes, self.messages_burst, self.bytes_burst, self.burst_ns).apply_to(base)
         return limit if self.concurrent is None else with_concurrent(limit, self.concurrent)
 
     def over(self, rule: Rule) -> Rule:
@@ -104,7 +104,7 @@ def fit_to(change: Override, rule: Rule) -> Override:
     return replace(change, messages_burst=None, bytes_burst=None, burst_ns=None, open_for_ns=None, candidate=candidate)
 
 
-def quota_over(rule: Rule, quota: Quota) -> Rule:
+def apply_quota(rule: Rule, quota: Quota) -> Rule:
     """`rule` with the limit of a published quota: its rates and bursts where it names them, the rule's elsewhere."""
     if not has_burst(rule.algorithm):
         quota = replace(
@@ -119,12 +119,12 @@ def quota_over(rule: Rule, quota: Quota) -> Rule:
     return replace(rule, limit=limit, algorithm=algorithm, candidate=candidate, cost=cost)
 
 
-def under(rule: Rule, roof: Rule) -> Rule:
+def lower_to_roof(rule: Rule, roof: Rule) -> Rule:
     """`rule`, which has a quota's limit, where nothing of it passes the limit of `roof`; itself where nothing does."""
     bursts = has_burst(rule.algorithm)
     tried = rule.candidate_limit()
-    candidate = None if tried is None else as_change(lesser(tried, roof.limit, bursts=bursts))
-    algorithm, limit = follow_limit(rule.algorithm, lesser(rule.limit, roof.limit, bursts=bursts))
+    candidate = None if tried is None else as_change(lower_limit(tried, roof.limit, bursts=bursts))
+    algorithm, limit = follow_limit(rule.algorithm, lower_limit(rule.limit, roof.limit, bursts=bursts))
     return rule if limit == rule.limit else replace(rule, limit=limit, algorithm=algorithm, candidate=candidate)
 
 

@@ -55,7 +55,7 @@ class Matcher:
         }
         if match.queue is not None:
             patterns["exchange"] = name_pattern("")
-        self._fields = same_fields(tuple(patterns))  # of the subject, each of which must meet its pattern
+        self._fields = intern_fields(tuple(patterns))  # of the subject, each of which must meet its pattern
         self._patterns = tuple(patterns.values())
         # Names only the protocol, the operation and (where that is not the level's own thing) the listener: the default of its level.
         self.bare = all(name in {"protocol", "operation"} or (name == "listener" and per != "listener") for name in given)
@@ -155,7 +155,7 @@ class Matcher:
 
 
 @lru_cache(maxsize=256)
-def same_fields(fields: tuple[str, ...]) -> tuple[str, ...]:
+def intern_fields(fields: tuple[str, ...]) -> tuple[str, ...]:
     """`fields`, the very same for all rules that name these."""
     return fields
 

@@ -46,7 +46,7 @@ class NamePatterns:
             else:
                 self._tried.append(at)
 
-    def met_by(self, topic: str) -> int:
+    def match_patterns(self, topic: str) -> int:
         """The patterns that `topic` meets, a bit for each."""
         if not self._patterns:
             return 0

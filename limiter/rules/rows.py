@@ -42,7 +42,7 @@ class MatchKey:
     always: bool = False  # known of each message
     logged: bool = False  # in the access log
 
-    def named(self, field: str) -> MatchKey:
+    def name_after(self, field: str) -> MatchKey:
         return dataclasses.replace(self, subject=self.subject or field)
 
 
@@ -67,7 +67,7 @@ class RuleSetting:
     alone: bool = False  # a rule that gives it needs no limit, but with the value `idle`
     idle: Any = None
 
-    def named(self, field: str) -> RuleSetting:
+    def name_after(self, field: str) -> RuleSetting:
         return dataclasses.replace(self, key=self.key or field)
 
     def stands_alone(self, value: Any) -> bool:
@@ -87,4 +87,4 @@ def rule_setting(kind: str, default: Any, doc: str, *, key: str = "", **more: An
 
 def rows_of(kind: type[Any]) -> dict[str, Any]:
     """The rows of `Match` or `Rule`, by the names of their fields."""
-    return {each.name: each.metadata["row"].named(each.name) for each in dataclasses.fields(kind) if "row" in each.metadata}
+    return {each.name: each.metadata["row"].name_after(each.name) for each in dataclasses.fields(kind) if "row" in each.metadata}

@@ -187,7 +187,7 @@ class Rule:
 
     def candidate_limit(self) -> Limit | None:
         """The whole limit that the candidate would make of this rule's; None: there is no candidate."""
-        return None if self.candidate is None else self.candidate.over(self.limit)
+        return None if self.candidate is None else self.candidate.apply_to(self.limit)
 
     def client_bits(self) -> int:
         """How many leading bits of an IPv6 address make a client."""

@@ -41,7 +41,7 @@ from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.errors import RuleError
 from limiter.rules.index import RuleIndex
 from limiter.rules.level_keys import LevelChanges, LevelKey
-from limiter.rules.live_change import Override, fit_to, quota_over, under
+from limiter.rules.live_change import Override, apply_quota, fit_to, lower_to_roof
 from limiter.rules.match import Match
 from limiter.rules.matching import Matcher, group_text
 from limiter.rules.name_patterns import NamePatterns
@@ -112,7 +112,7 @@ class Effective:
 
 
 def with_quota(rule: Rule, quota: Quota) -> Rule:
-    changed = quota_over(rule, quota)
+    changed = apply_quota(rule, quota)
     return replace(changed, mode="enforce") if rule is UNRULED else changed
 
 
@@ -185,7 +185,7 @@ class LevelRules:
         else:
             self.patterns.append(at)
 
-    def naming(self, subject: Subject, thing: str) -> list[int]:
+    def list_naming(self, subject: Subject, thing: str) -> list[int]:
         """The rules that name `subject` exactly, in file order."""
         protocol = subject.name.protocol
         found = list(self.exact.get((protocol, subject.vhost, subject.exchange, subject.topic), ()))
@@ -363,13 +363,13 @@ class RuleSet:
         for level in self._levels.values():
             per = level.per
             thing = subject.thing(per)
-            at = self._first(level.naming(subject, thing), subject)
+            at = self._find_first(level.list_naming(subject, thing), subject)
             if at >= 0 and per == "topic":
                 return None
             if at < 0:
-                at = self._first(level.index.candidates(subject), subject)
+                at = self._find_first(level.index.candidates(subject), subject)
                 if at < 0:
-                    at = self._first(level.bare, subject)
+                    at = self._find_first(level.bare, subject)
             found.append(at)
             if per == "topic":
                 if self.level_changes is not None and self.level_changes.find(per, thing, subject) is not None:
@@ -408,23 +408,23 @@ class RuleSet:
         """The rules that hold for `subject`, at most one per level, levels in the order in which the file names them first."""
         found = []
         for level in self._levels.values():
-            effective = self._holding(level, subject)
+            effective = self._match_level(level, subject)
             if effective is not None:
                 found.append(effective)
         if self.shadow_quotas:
-            tried = self._tried(subject)
+            tried = self._match_tried_quota(subject)
             if tried is not None:
                 found.append(tried)
         return found
 
-    def _tried(self, subject: Subject) -> Effective | None:
+    def _match_tried_quota(self, subject: Subject) -> Effective | None:
         """The quota of the topic that is only tried, as a level of its own in shadow mode; None where, published, it would not hold."""
         level = self._levels["topic"]
-        if subject.operation != "produce" or self._naming(level, subject, subject.text) >= 0:
+        if subject.operation != "produce" or self._find_naming(level, subject, subject.text) >= 0:
             return None
-        at = self._first(level.index.candidates(subject), subject)
+        at = self._find_first(level.index.candidates(subject), subject)
         if at < 0:
-            at = self._first(level.bare, subject)
+            at = self._find_first(level.bare, subject)
         rule = UNRULED if at < 0 else self.rules[at]
         group = None if rule.routing_key_words is None else subject.group_of_topics(rule.routing_key_words)
         quota, alone = change_of(subject, group, self.shadow_quotas)
@@ -432,33 +432,33 @@ class RuleSet:
         if quota is None or override is not None or rule.algorithm not in TRIED_BY or (rule.mode == "off" and rule is not UNRULED):
             return None
         thing = subject.text if alone or group is None else group_text(group)
-        tried, roofs = self._under_roofs(level, with_quota(replace(rule, candidate=None), quota), subject)
+        tried, roofs = self._lower_to_roofs(level, with_quota(replace(rule, candidate=None), quota), subject)
         rule = replace(tried, mode="shadow")
         return Effective("topic", thing, ("topic", SHADOW, subject.name.protocol, thing), SHADOW, rule, rule, None, roofs)
 
-    def _under_roofs(self, level: LevelRules, rule: Rule, subject: Subject) -> tuple[Rule, tuple[Rule, ...]]:
+    def _lower_to_roofs(self, level: LevelRules, rule: Rule, subject: Subject) -> tuple[Rule, tuple[Rule, ...]]:
         """`rule`, which has a quota's limit, below all ceilings that `subject` meets, and those that lower it."""
         roofs: list[Rule] = []
         if self._has_ceilings:
             for at in (*level.index.candidates(subject), *level.bare):
                 roof = self.rules[at]
                 if roof.ceiling and roof.mode == "enforce" and self._matchers[at].matches(subject):
-                    lowered = under(rule, roof)
+                    lowered = lower_to_roof(rule, roof)
                     if lowered is not rule:
                         roofs.append(roof)
                         rule = lowered
         return rule, tuple(roofs)
 
-    def _holding(self, level: LevelRules, subject: Subject) -> Effective | None:
+    def _match_level(self, level: LevelRules, subject: Subject) -> Effective | None:
         per = level.per
         thing = subject.thing(per)
-        at = self._naming(level, subject, thing)
+        at = self._find_naming(level, subject, thing)
         origin = "file"
         if at < 0:
             origin = "default"
-            at = self._first(level.index.candidates(subject), subject)
+            at = self._find_first(level.index.candidates(subject), subject)
             if at < 0:
-                at = self._first(level.bare, subject)
+                at = self._find_first(level.bare, subject)
         rule = ruled = UNRULED if at < 0 else self.rules[at]
         change = None if at < 0 else self.rule_overrides.get(rule.name)
         own_buckets = rule.name if per == "rule" or (at >= 0 and self._matchers[at].narrows) else ""
@@ -474,10 +474,10 @@ class RuleSet:
                 if quota is not None and not (rule.mode == "enforce" and rule.limit.is_shut()):  # a person has closed it
                     origin, change, alone = "quota", None, of_topic
                     if self.hourly is not None and not rate_set:  # a rate that a person has set stands, and so does its burst
-                        raised = self.hourly.over(quota, subject.text if of_topic or group is None else group_text(group))
+                        raised = self.hourly.raise_quota(quota, subject.text if of_topic or group is None else group_text(group))
                         if raised is not None:
                             quota, origin = raised, RAISED
-                    rule, roofs = self._under_roofs(level, with_quota(rule, quota), subject)
+                    rule, roofs = self._lower_to_roofs(level, with_quota(rule, quota), subject)
             if override is not None:
                 rule, origin, change = with_override(rule, override, subject.name.protocol), "override", override
                 alone, roofs = override_of_topic, ()
@@ -508,14 +508,14 @@ class RuleSet:
             rule = self._unruled[(per, operation)] = unruled(per, operation)
         return rule
 
-    def _naming(self, level: LevelRules, subject: Subject, thing: str) -> int:
+    def _find_naming(self, level: LevelRules, subject: Subject, thing: str) -> int:
         """The first rule that names `subject` exactly, or -1."""
-        found = level.naming(subject, thing)
+        found = level.list_naming(subject, thing)
         if subject.grouped:
             found = [at for at in found if self._matchers[at].exact_topic is None or self.rules[at].routing_key_words is not None]
-        return self._first(found, subject)
+        return self._find_first(found, subject)
 
-    def _first(self, candidates: list[int], subject: Subject) -> int:
+    def _find_first(self, candidates: list[int], subject: Subject) -> int:
         """The first of `candidates` that matches, or -1."""
         for at in candidates:
             if self._matchers[at].matches(subject):

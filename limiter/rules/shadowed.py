@@ -28,7 +28,7 @@ def covers(wide: Match, narrow: Match, per: str) -> bool:
         return False
     if not set(narrow.operations()) <= set(wide.operations()):
         return False
-    if wide.client is not None and (narrow.client is None or not within(narrow.client, wide.client)):
+    if wide.client is not None and (narrow.client is None or not is_subnet(narrow.client, wide.client)):
         return False
     if wide.listeners() and not all(any_covers(wide.listeners(), name) for name in narrow.listeners() or (None,)):
         return False
@@ -105,13 +105,13 @@ def literal(glob: str) -> str:
     return glob[: min(ends)] if ends else glob
 
 
-def within(narrow: str, wide: str) -> bool:
+def is_subnet(narrow: str, wide: str) -> bool:
     """Whether all addresses of one network are of another."""
     inner, outer = ip_network(narrow), ip_network(wide)
     return inner.version == outer.version and int(inner[0]) >= int(outer[0]) and int(inner[-1]) <= int(outer[-1])
 
 
-def contradiction(match: Match) -> tuple[str, str, str] | None:
+def find_contradiction(match: Match) -> tuple[str, str, str] | None:
     """Why a match fits no message: the field, the fault, the way out. None: it may fit one."""
     if match.client is not None:
         first = ip_network(match.client)[0]

@@ -101,4 +101,4 @@ def test_the_judge_tells_how_many_messages_it_has_judged() -> None:
     limited = judge.key(origin, b"orders", rocketmq_topic(b"orders"))
     free = judge.key(origin, b"free", rocketmq_topic(b"free"))
     judge.decide([Request(limited, 15, 2, 10), Request(free, 100, 1, 10), Request(None, 7, 0, 0)], SECOND)
-    assert judge.judged() == 30 == sum(judge.checks().values())
+    assert judge.count_judged() == 30 == sum(judge.checks().values())

@@ -31,7 +31,7 @@ def land(judge: Judge, flight: Flight | None, count: int, now: int, outcome: int
     endings: list[Ending] = []
     if flight is not None:
         end(endings, flight, count, outcome)
-    judge.finished(endings, now)
+    judge.free_slots(endings, now)
 
 
 def state(judge: Judge, now: int = BEGIN) -> LimitState:

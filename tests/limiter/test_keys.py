@@ -16,7 +16,7 @@ def test_the_peak_is_the_largest_sum_of_one_window() -> None:
 def test_the_tally_that_follows_goes_on_in_its_window() -> None:
     tally = Tally()
     tally.receive(5, 7)
-    after = tally.following()
+    after = tally.start_next()
     assert (after.received, after.peak_100ms) == (0, 0)
     after.receive(4, 7)
     assert (after.received, after.peak_100ms) == (4, 9), "a fold in the middle of a window hides no peak"

@@ -284,7 +284,7 @@ def test_places_of_more_topics_than_a_round_asks_for_take_turns(world: World) ->
         for flight in flights:
             if flight is not None:
                 end(endings, flight, flight.left, ANSWERED)
-        judge.finished(endings, now + 5 * MS)
+        judge.free_slots(endings, now + 5 * MS)
         now += 80 * MS
         member.owner.clock_us = clock_us(now)
         fleet.round(now)

@@ -79,7 +79,7 @@ def test_any_candidate_counts_what_it_would_admit_and_refuse_as_the_limit(
     def rule(limit: Limit, candidate: LimitChange | None = None) -> Rule:
         return Rule("topics", limit=limit, open_for_ns=open_for_ns, algorithm=algorithm, candidate=candidate)
 
-    whole = as_change(candidate).over(limit)
+    whole = as_change(candidate).apply_to(limit)
     judge, alone = judge_of(rule(limit, as_change(candidate))), judge_of(rule(whole))
     now, passed, demand = BEGIN, 0, 0
     for later, count, messages in asks:

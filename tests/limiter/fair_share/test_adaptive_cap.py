@@ -73,7 +73,7 @@ def test_it_recovers_by_the_same_amount_each_second_and_not_before_it_could_be_t
 def test_all_of_the_limit_is_scaled_but_the_time_of_a_burst() -> None:
     adaptive_cap = AdaptiveCap(LIMIT)
     adaptive_cap.on_overload("blocked", BEGIN)
-    assert adaptive_cap.scaled() == Limit(Rate(800), Rate(8000), messages_burst=400, adapt=ADAPT)
+    assert adaptive_cap.scale_limit() == Limit(Rate(800), Rate(8000), messages_burst=400, adapt=ADAPT)
 
 
 def test_a_cap_that_does_not_adapt_hears_nothing() -> None:

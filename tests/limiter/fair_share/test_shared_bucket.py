@@ -621,14 +621,14 @@ def test_after_a_window_that_others_used_alone_a_share_is_still_as_large_as_all_
     tier, cost = Tier(), 1_000_000
     share = Share(tier, "orders", ONE, protected=True)
     tier.begin(100 * cost, some=True, quiet=False, idle=False)
-    tier.allowed(share, 1, cost, 0)
+    tier.count_allowed(share, 1, cost, 0)
     tier.refuse(share)
     for used in (True, False, False):
         tier.begin(100 * cost, some=True, quiet=False, idle=False)
         if used:
-            tier.take(share, tier.allowed(share, 1, cost, 0) * cost)
+            tier.take(share, tier.count_allowed(share, 1, cost, 0) * cost)
     assert not tier.free
-    assert tier.allowed(share, 50, cost, 0) == 50
+    assert tier.count_allowed(share, 50, cost, 0) == 50
 
 
 @pytest.mark.parametrize(("protected", "others"), [(False, 0), (False, 1), (True, 1)])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from limiter.limits import SECOND, Limit, LimitChange, Rate, lesser
+from limiter.limits import SECOND, Limit, LimitChange, Rate, lower_limit
 from limiter.quota_snapshot import Quota
 from limiter.rules.explanation import explain
 from limiter.rules.hourly_raise import HourlyRaise
@@ -113,11 +113,11 @@ LIMITS = st.builds(
 
 @given(LIMITS, LIMITS)
 def test_the_lesser_limit_lets_pass_no_more_than_either(limit: Limit, other: Limit) -> None:
-    found = lesser(limit, other, bursts=True)
+    found = lower_limit(limit, other, bursts=True)
     for name in ("messages", "bytes"):
         rates = [rate for each in (limit, other) if (rate := getattr(each, name)) is not None]
         assert getattr(found, name) == min(rates, key=lambda rate: rate.amount / rate.per_ns, default=None)
         sizes = [getattr(each, f"{name}_capacity")() for each in (limit, other) if getattr(each, name) is not None]
         lowest = getattr(found, name) is not None and getattr(found, name).amount == 0
         assert getattr(found, f"{name}_capacity")() == (0 if lowest else min([size for size in sizes if size], default=0))
-    assert lesser(limit, limit, bursts=True) is limit
+    assert lower_limit(limit, limit, bursts=True) is limit

@@ -52,11 +52,11 @@ def test_what_has_no_factor_no_rate_or_no_room_stays_as_published() -> None:
 
 
 def test_each_dimension_is_raised_by_its_own_demand() -> None:
-    found = asked(5.0, 100.0).over(QUOTA, "orders")
+    found = asked(5.0, 100.0).raise_quota(QUOTA, "orders")
     assert found is not None
     assert (found.messages, found.bytes) == ((15.0, 150), (1000.5, 4000))
-    assert asked(1.0, 100.0).over(QUOTA, "orders") is None
-    assert asked(100.0).over(QUOTA, "others") is None
+    assert asked(1.0, 100.0).raise_quota(QUOTA, "orders") is None
+    assert asked(100.0).raise_quota(QUOTA, "others") is None
 
 
 def test_only_published_quotas_are_raised_and_their_place_among_the_rules_stays() -> None:
@@ -93,7 +93,7 @@ def test_a_group_of_topics_is_raised_by_the_demand_of_the_group() -> None:
     for key in (b"order.eu", b"order.us", b"order.#"):
         (effective,) = rules.effective(amqp_topic(b"/", b"events", key))
         assert (effective.thing, effective.origin, effective.limit.messages) == ("%2F/events/order.#", "quota+hour", Rate(15))
-    assert [len(pairs) for pairs in hourly.all_over(quotas)] == [1]
+    assert [len(pairs) for pairs in hourly.raise_all(quotas)] == [1]
 
 
 def test_the_published_quota_is_explained_beside_its_raise() -> None:
@@ -112,7 +112,7 @@ def test_what_is_raised_is_told_in_slices() -> None:
     for number in range(2 * SLICE + 1):
         quotas[rocketmq_topic(b"t%d" % number)] = Quota("rocketmq", f"t{number}", messages=(10, 10), hourly_messages=3.0)
     hourly = HourlyRaise({("rocketmq", f"t{number}"): (5.0, 0.0) for number in range(0, 2 * SLICE + 1, 2)}, 4.0)
-    found = list(hourly.all_over(quotas))
+    found = list(hourly.raise_all(quotas))
     assert [len(pairs) for pairs in found] == [SLICE // 2, SLICE // 2, 1]
     before, after = found[0][0]
     assert (before.messages, after.messages) == ((10, 10), (15.0, 15))

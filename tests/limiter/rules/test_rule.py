@@ -8,7 +8,7 @@ from limiter.limits import Adapt, Limit, LimitChange, Rate
 from limiter.quota_snapshot import Quota
 from limiter.rules.actions import ACTIONS
 from limiter.rules.errors import RuleError
-from limiter.rules.live_change import Override, quota_over
+from limiter.rules.live_change import Override, apply_quota
 from limiter.rules.match import Match
 from limiter.rules.rule import Rule
 from support.cases import in_one_loop
@@ -143,10 +143,10 @@ def test_enforcing_nothing_is_off() -> None:
 
 def test_a_quota_sets_what_it_names() -> None:
     rule = Rule("r", limit=Limit(messages=Rate(5), bytes=Rate(100), burst_ns=2 * SECOND), action="drop")
-    changed = quota_over(rule, Quota("rocketmq", "t", messages=(12.5, 30)))
+    changed = apply_quota(rule, Quota("rocketmq", "t", messages=(12.5, 30)))
     assert changed.limit == Limit(messages=Rate(25, 2 * SECOND), bytes=Rate(100), messages_burst=30, burst_ns=2 * SECOND)
     assert changed.action == "drop"
-    assert quota_over(rule, Quota("rocketmq", "t", bytes=(0, 0))).limit.bytes == Rate(0)
+    assert apply_quota(rule, Quota("rocketmq", "t", bytes=(0, 0))).limit.bytes == Rate(0)
 
 
 @pytest.mark.parametrize("action", ["reject", "delay", "block"])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from limiter.rules.match import Match
 from limiter.rules.matching import Matcher
 from limiter.rules.sender import Sender
-from limiter.rules.shadowed import contradiction, covers
+from limiter.rules.shadowed import covers, find_contradiction
 from limiter.rules.subject import Subject
 from limiter.topics import amqp_topic, rocketmq_topic
 from support.cases import in_one_loop
@@ -78,7 +78,7 @@ def test_a_covered_rule_matches_nothing_that_its_cover_does_not(wide: Match, nar
 @settings(max_examples=300, deadline=None)
 @given(match=matches, met=st.lists(subjects, max_size=12))
 def test_a_contradictory_match_matches_nothing(match: Match, met: list[Subject]) -> None:
-    if contradiction(match) is not None:
+    if find_contradiction(match) is not None:
         assert not any(Matcher(match, "topic").matches(subject) for subject in met)
 
 

@@ -85,7 +85,7 @@ def test_a_group_of_topics_surges_under_its_own_name() -> None:
     surges = Surges()
     list(surges.look({("amqp", "%2F/events/order.#"): (20.0, 0.0)}, quotas))
     assert surges.changed
-    (pairs,) = HourlyRaise({}, 4.0, surges.wanted).all_over(quotas)
+    (pairs,) = HourlyRaise({}, 4.0, surges.wanted).raise_all(quotas)
     assert [(before.messages, after.messages) for before, after in pairs] == [((10, 10), (30.0, 30))]
 
 
@@ -101,7 +101,7 @@ def test_the_larger_of_hour_and_surge_holds_below_the_bound_and_above_the_publis
 def test_each_dimension_surges_by_itself() -> None:
     surges = Surges()
     look(surges, 5.0, size=2000.0)
-    found = HourlyRaise({}, 4.0, surges.wanted).over(QUOTAS[ORDERS], "orders")
+    found = HourlyRaise({}, 4.0, surges.wanted).raise_quota(QUOTAS[ORDERS], "orders")
     assert found is not None
     assert (found.messages, found.bytes) == ((10, 100), (3000.0, 30_000))
 

@@ -70,7 +70,7 @@ class InFlight:
         """What is due is answered, and so many more are offered; how many of them passed."""
         while self._flights and self._flights[0][0] <= now:
             _, flight, ended = self._flights.popleft()
-            self._judge.finished([Ending(flight, ended, ANSWERED)], now)
+            self._judge.free_slots([Ending(flight, ended, ANSWERED)], now)
             self.count -= ended
         request = ask(self._judge, key, now, count)
         if request.flight is not None:

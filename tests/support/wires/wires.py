@@ -53,7 +53,7 @@ class Wires:
     ) -> None:
         self.judge = Judge(RuleSet(tuple(rules)))
         decide = self.judge.decide if wrap is None else wrap(self.judge.decide)
-        bound = None if max_bypass is None else Bypass(max_bypass, self.judge.judged)
+        bound = None if max_bypass is None else Bypass(max_bypass, self.judge.count_judged)
         self.executor = Executor(decide, threads, queue, on_rejection, bound=bound, split=split_by_session, inline=inline)
         self.accounts = Accounts()
         self.shared = Shared(self.judge, self.accounts, 400, 200, hold_bytes, backlog_bytes, backlog_bytes)
@@ -168,7 +168,7 @@ class Wires:
     def _progress(self) -> tuple[int, ...]:
         sessions = self.sweeper.sessions.values()
         moved = sum(s.client.received + s.client.sent + s.upstream.received + s.upstream.sent for s in sessions)
-        return moved, len(sessions), self.judge.judged()  # not submissions: what waits for a slot is judged again every few ms
+        return moved, len(sessions), self.judge.count_judged()  # not submissions: what waits for a slot is judged again every few ms
 
     def received(self, end: socket.socket) -> bytes:
         """Everything that has arrived at `end` by now."""
