@@ -147,13 +147,13 @@ class AdminServer:
                     addresses = await nursery.start(
                         partial(
                             serve,
-                            await self._where("admin", self._settings.admin.bind, ADMIN_PORT),
+                            await self._provide_listeners("admin", self._settings.admin.bind, ADMIN_PORT),
                             self._gateway,
                             self._store,
                             access=self._access,
                             probes=None
                             if self._settings.probes is None
-                            else await self._where("probes", self._settings.probes.bind, PROBES_PORT),
+                            else await self._provide_listeners("probes", self._settings.probes.bind, PROBES_PORT),
                             more=[] if unix_listener is None else [unix_listener],
                             began=self._began,
                         )
@@ -187,7 +187,7 @@ class AdminServer:
         for listener in opened:
             await listener.aclose()
 
-    async def _where(self, name: str, bind: tuple[str, int], purpose: tuple[str, str]) -> Bind:
+    async def _provide_listeners(self, name: str, bind: tuple[str, int], purpose: tuple[str, str]) -> Bind:
         """Listeners for the server, which closes what it is given. Raises OSError."""
         if name not in self._open:
             if self._settings.gateway.takeover is None:

@@ -47,7 +47,7 @@ from gateway.lifecycle.apply_settings import spool_directory
 from gateway.lifecycle.fill_levels import FillLevelsFile
 from gateway.lifecycle.periodic_tasks import expire_changes, keep_fill_levels, watch_lag
 from gateway.lifecycle.process import freeze_heap
-from gateway.lifecycle.scheduling import collect_cooperatively, result_cooperatively
+from gateway.lifecycle.scheduling import collect_cooperatively, compute_cooperatively
 from gateway.lifecycle.spool_watch import clear_spool
 from gateway.telemetry import collector, exposition, glance, live_snapshot, status
 from gateway.telemetry.topic_limits import messages_limit
@@ -155,10 +155,10 @@ class ControlPlane:
         """Those that are told what holds, whether they serve already or not."""
         return self._planes.values()
 
-    def serving(self) -> list[DataPlane]:
+    def list_serving(self) -> list[DataPlane]:
         return [plane for plane in self.planes() if plane.serves]
 
-    def missing(self) -> list[str]:
+    def explain_missing(self) -> list[str]:
         """Sentences on data planes that should serve and do not."""
         return []
 
@@ -168,12 +168,12 @@ class ControlPlane:
             return
         with trio.move_on_after(REPORT_S):
             async with trio.open_nursery() as nursery:
-                for plane in self.serving():
+                for plane in self.list_serving():
                     nursery.start_soon(plane.report, views)
 
     def views(self, name: str) -> list[Any]:
         """A view of each data plane that serves, as it was reported last."""
-        return [found for plane in self.serving() if (found := plane.view(name)) is not None]
+        return [found for plane in self.list_serving() if (found := plane.view(name)) is not None]
 
     def view(self, name: str) -> Any:
         """A view of all data planes as one."""
@@ -186,11 +186,11 @@ class ControlPlane:
             plane.act(command)
 
     def topic_sources(self) -> list[TopicSource]:
-        return [*self.serving()]
+        return [*self.list_serving()]
 
     async def _demand(self) -> Sources:
         """What each data plane has counted of all topics since it began; None of one that does not answer in time."""
-        asked = self.serving()
+        asked = self.list_serving()
         found: dict[str, list[Reading] | None] = {plane.name: None for plane in asked}
 
         async def ask(plane: DataPlane) -> None:
@@ -215,15 +215,15 @@ class ControlPlane:
     def ready(self) -> list[str]:
         if self.governed.draining:
             return ["draining"]
-        reasons = self.missing()
-        for plane in self.serving():
+        reasons = self.explain_missing()
+        for plane in self.list_serving():
             state = plane.view("status")
             because = ["has not reported its state yet"] if state is None else state.not_ready_because
             reasons += [name_plane(plane, reason) for reason in because]
         return reasons
 
     def warnings(self) -> list[str]:
-        states = [(plane, plane.view("status")) for plane in self.serving()]
+        states = [(plane, plane.view("status")) for plane in self.list_serving()]
         found = [name_plane(plane, text) for plane, state in states if state is not None for text in state.warnings]
         return [*found, *self.log_keeping.warnings(), *self.webhooks.warnings()]
 
@@ -273,7 +273,7 @@ class ControlPlane:
                 found.update((each.id, each) for each in described)
 
         async with trio.open_nursery() as nursery:
-            for plane in self.serving():
+            for plane in self.list_serving():
                 nursery.start_soon(ask, plane)
         return [found[number] for number in numbers if number in found]
 
@@ -282,7 +282,7 @@ class ControlPlane:
         return found
 
     async def spooled_topics(self) -> list[SpooledTopicView]:
-        parts = [await collect_cooperatively(plane.rows("spooled_topics")) for plane in self.serving()]
+        parts = [await collect_cooperatively(plane.rows("spooled_topics")) for plane in self.list_serving()]
         return parts[0] if len(parts) == 1 else merge_all(parts)
 
     async def topic_places(self, protocol: str | None = None, text: str = "") -> list[list[Place]]:
@@ -308,20 +308,20 @@ class ControlPlane:
         return sorted(found, key=lambda item: order[item.key()])
 
     async def snapshot(self) -> SnapshotView:
-        moving = live_snapshot.join([await result_cooperatively(source.moving()) for source in self.topic_sources()])
+        moving = live_snapshot.join([await compute_cooperatively(source.moving()) for source in self.topic_sources()])
         topics = await self.topics(live_snapshot.worst(moving))
         await trio.lowlevel.checkpoint()
         overhead = self.recent_overhead.look(self.view("overhead"), time.monotonic())
         return live_snapshot.assemble(self.status(), moving, topics, self.listeners(), self.over(), overhead)
 
-    def unseen(self) -> list[int]:
+    def list_unseen(self) -> list[int]:
         """The workers that are not in the last second of the series."""
         return []
 
     async def series_of(self, place: Place | None, *, day: bool, since: int = 0) -> dict[str, Any]:
         """The sum over the data planes; what has ended with a worker stays in it."""
-        found = await result_cooperatively(self.series.read(place, day=day, since=since))
-        return {**found, "missing": self.unseen() if self.series.most else []}
+        found = await compute_cooperatively(self.series.read(place, day=day, since=since))
+        return {**found, "missing": self.list_unseen() if self.series.most else []}
 
     def received_lately(self, place: Place, seconds: int) -> list[float | None]:
         return self.series.received(place, seconds)
@@ -361,7 +361,7 @@ class ControlPlane:
     # ---- what operators do (admin.ports.OperatedGateway) ---------------------------------------------------------------------
 
     def close_connection(self, connection: int, reason: str) -> bool:
-        for plane in self.serving():
+        for plane in self.list_serving():
             if connection in (plane.view("connections") or {}):
                 plane.act(Close(connection, reason))
                 return True
@@ -394,7 +394,7 @@ class ControlPlane:
         await self.in_force()
         faults = [fault for plane in self.planes() for fault in plane.take_faults()]
         if faults:
-            raise self.reloads.failed(ReloadFailedError(faults, passing=True, holds="all other workers have the new one"))
+            raise self.reloads.record_failure(ReloadFailedError(faults, passing=True, holds="all other workers have the new one"))
 
     def drain(self) -> None:
         self.governed.drain_requested.set()
@@ -444,7 +444,7 @@ class ControlPlane:
         self.fill_levels.restore()
         self.governed.took_over_at = time.time()
 
-    async def started(self, workers: int | None = None) -> None:
+    async def announce_serving(self, workers: int | None = None) -> None:
         """It serves from now on."""
         self._begun = True
         if self._takeover is not None:

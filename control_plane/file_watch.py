@@ -73,7 +73,7 @@ class Changes:
         self._known = known  # what was read last
         self._before: Look = {}
 
-    def seen(self, found: Look) -> list[str]:
+    def find_changed(self, found: Look) -> list[str]:
         """The names of files that have changed, and are as they were at the look before; empty while there is nothing to read."""
         # A name that the configuration had not before is no change: it was read with it.
         changed = sorted(str(path) for path, file in found.items() if self._known.get(path, file) != file)
@@ -92,7 +92,7 @@ class Looks:
         self._thread = 0  # that looked last
         self._told = False
 
-    async def at(self, paths: tuple[Path, ...]) -> Look | None:
+    async def take_look(self, paths: tuple[Path, ...]) -> Look | None:
         """None: no answer within READ_S."""
 
         def on_it() -> Look:
@@ -123,8 +123,8 @@ async def reload_on_change(settings: Callable[[], Settings], reload: Callable[[]
         with loop:
             now = settings()
             wanted = list_watched(now) if now.gateway.reload_on_change else ()
-            found = await looks.at(wanted) if wanted else {}
-            changed = [] if found is None else changes.seen(found)
+            found = await looks.take_look(wanted) if wanted else {}
+            changed = [] if found is None else changes.find_changed(found)
             if changed:
                 log.event(logging.INFO, "files_changed", files=changed)
                 while await reload_or_go_on(reload):

@@ -79,13 +79,13 @@ class Handover:
     def tasks(self, place: GatewaySettings, sockets: Callable[[], Sequence[socket.socket]], draining: Callable[[], bool]) -> list[Task]:
         """What waits for the next process; none without `gateway.takeover`. `sockets`: all that listen."""
         if place.takeover is None:
-            signals.no_next_process()
+            signals.ignore_takeover_signal()
             return []
-        self._next_process = NextProcess(draining, lambda: self._successor if self.asked else None, self.settled)
+        self._next_process = NextProcess(draining, lambda: self._successor if self.asked else None, self.wait_until_settled)
         point = TakeoverPoint(place.takeover, place.state_directory, place.workers, sockets, self, draining)
         return [point.run, self._next_process.run, self._have_state_again]
 
-    async def settled(self) -> None:
+    async def wait_until_settled(self) -> None:
         """Until it is known whether the process that was lent everything serves."""
         while self.lent:
             await self._settled.wait()

@@ -115,7 +115,7 @@ class HourlyRaises:
             return None
         if self._demand is None:
             self._hour = self._hour_now()
-            self._demand = await self._begun()
+            self._demand = await self._begin()
             return None
         hour = self._hour_now()
         if hour == self._hour or self._clock() - self._demand.looked_at < MIN_OBSERVED_NS:
@@ -131,7 +131,7 @@ class HourlyRaises:
             wanted, self._surges, self._seconds = self._surges.wanted, Surges(), None
             return bool(wanted)
         if self._seconds is None:
-            self._seconds = await self._begun()
+            self._seconds = await self._begin()
             return False
         before = self._seconds.looked_at
         if self._clock() - before < SURGE_LOOK_NS:
@@ -144,7 +144,7 @@ class HourlyRaises:
     def _hour_now(self) -> int:
         return int(self._wall_clock() // HOUR_S)
 
-    async def _begun(self) -> HourlyDemand:
+    async def _begin(self) -> HourlyDemand:
         """Switched on by a reload: what was counted before does not count."""
         demand = HourlyDemand(self._clock())
         await self._close(demand)

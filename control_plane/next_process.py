@@ -66,7 +66,7 @@ class NextProcess:
         self._again = False  # a signal came meanwhile
 
     async def run(self) -> None:
-        async with signals.next_process_wanted() as wanted, trio.open_nursery() as nursery:
+        async with signals.open_takeover_signals() as wanted, trio.open_nursery() as nursery:
             async for _ in wanted:
                 if self._watching:
                     self._keep()

@@ -14,7 +14,7 @@ from config.lints import few_files
 from config.tls_files import find_ending_certificates
 from control_plane.reload import reload_on_hangup
 from gateway.build import build
-from gateway.lifecycle.signals import first_stop
+from gateway.lifecycle.signals import wait_for_stop
 from gateway.listeners.factory import log_ending_certificates
 from gateway.telemetry import status
 
@@ -43,6 +43,6 @@ async def watch_signals(
     """Drain at SIGTERM and SIGINT, reload at SIGHUP once `serving`. What other signals do: `gateway/lifecycle/signals.py`."""
     async with trio.open_nursery() as nursery:
         await nursery.start(reload_on_hangup, reload, serving)
-        number = await first_stop(task_status=task_status)
+        number = await wait_for_stop(task_status=task_status)
         log.event(logging.INFO, "stopping", signal=number.name)
         drain_requested.set()

@@ -92,7 +92,7 @@ class Reloadable(Protocol):
     def enforce(self, rules: RuleSet) -> None:
         """Put `rules` in force for the next batch."""
 
-    def reloaded(self) -> None:
+    def apply_reload(self) -> None:
         """`settings` are those of the reload, and what they change here is in force."""
 
 
@@ -122,7 +122,7 @@ class Reloads:
                 protection = with_derived(found.protection, target.brokers)
             except ReloadFailedError as error:
                 if not dry_run:
-                    self.failed(error)
+                    self.record_failure(error)
                 raise
             if dry_run:
                 in_force = found.difference["in_force"] + find_changed_tls(target.listening, protection)
@@ -164,7 +164,7 @@ class Reloads:
             self._store.replace_file_rules(found.settings.rules, found.compiled)
             target.enforce(self._store.rules())
         found.difference["in_force"] += apply_tls(target.listening, protection)
-        target.reloaded()
+        target.apply_reload()
         apply_log(target.log_handler, before.log, found.merged.log)
         self.last.at = time.time()
         self.last.ok = True
@@ -172,7 +172,7 @@ class Reloads:
         log.event(logging.INFO, "reloaded", **found.difference)
         log_ending_certificates(found.ending)
 
-    def failed(self, error: ReloadFailedError) -> ReloadFailedError:
+    def record_failure(self, error: ReloadFailedError) -> ReloadFailedError:
         """Nothing of it is in force, or not in all processes; `error` again."""
         self.last.at = time.time()
         self.last.ok = False

@@ -195,7 +195,7 @@ class Asker:
             with suppress(OSError):
                 self._handle = os.pidfd_open(self.process)
 
-    async def line(self) -> dict[str, Any]:
+    async def read_line(self) -> dict[str, Any]:
         """What it says next. Raises ValueError, trio.BrokenResourceError."""
         while b"\n" not in self._held:
             data = await self.stream.receive_some(MAX_LINE)
@@ -309,12 +309,12 @@ class TakeoverPoint:
             with scope:
                 asker.identify()
                 with trio.fail_after(HELLO_S):
-                    asker.hello = await asker.line()
+                    asker.hello = await asker.read_line()
                 if scope in self._asking:  # else it has just been let go
                     self._asking[scope] = True
                 if not await self._pass_sockets(asker.stream, asker.hello):
                     return
-                if not (await asker.line()).get("ready"):
+                if not (await asker.read_line()).get("ready"):
                     raise ValueError("it does not say that it is ready")
                 if self._stopping():
                     asker.tell({"error": STOPPING})
@@ -362,7 +362,7 @@ class TakeoverPoint:
                 await self._handover.lend()
                 if until_it_serves:
                     await asker.stream.send_all(_line({"go": True, "until": SERVING}))
-                    if not (await asker.line()).get(SERVING):
+                    if not (await asker.read_line()).get(SERVING):
                         raise ValueError("it does not say that it serves")
         except Exception as error:  # whatever another process says, and whatever fails here: this one goes on
             return _reason(error)

@@ -96,7 +96,7 @@ class Host(Protocol):
     async def watch_signals(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Ask for a drain when the process is told to stop."""
 
-    async def started(self) -> None:
+    async def announce_serving(self) -> None:
         """The gateway serves."""
 
 
@@ -404,7 +404,7 @@ class Gateway:
         for listener in self.listening.values():
             listener.admission.count_with(others)
 
-    def reloaded(self) -> None:
+    def apply_reload(self) -> None:
         """Called when `settings` are those of a reload: what it changes holds, later listeners of brokers are made after them."""
         apply_settings(self)
         apply_entries(self.brokers, self.settings)
@@ -465,7 +465,7 @@ class Gateway:
                     accepting.start_soon(listener.accept_forever, self._begin_session)
                 for brokers in self.brokers.values():
                     brokers.begin(partial(self._serve_broker, accepting))
-                await host.started()
+                await host.announce_serving()
                 systemd.notify("READY=1")
                 await self.drain_requested.wait()
                 asked = now_ns()

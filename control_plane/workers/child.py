@@ -222,7 +222,7 @@ class Child(TopicList):
             os.kill(self.pid, number)  # our own child that is not waited for yet: the number is still its own
             self.killed = True
 
-    async def live(self, descriptors: Sequence[int]) -> int:
+    async def run_to_end(self, descriptors: Sequence[int]) -> int:
         """Start it, and listen to it until it is over; its exit code (below 0: a signal's number).
 
         Raises OSError, or RuntimeError where there is no thread for it, when it cannot be started: it is over then.
@@ -302,22 +302,22 @@ class Child(TopicList):
             case ChangeDone(number, fault):
                 if fault:
                     self.faults.append(fault)
-                self._answered(number)
+                self._wake_waiter(number)
             case StateReport(number, views, buckets, candidates):
                 self._remember(views)
                 for candidate in candidates:
                     self._add_candidate(*candidate)
                 for bucket, *counters in buckets:
                     self._add_bucket(bucket, counters)
-                self._answered(number)
+                self._wake_waiter(number)
             case LimitRequested():
                 self.take_limit_request(self, message)
             case Described(number, connections):
                 if number in self._waiting:  # else it is too late
                     self._described[number] = connections
-                    self._answered(number)
+                    self._wake_waiter(number)
 
-    def _answered(self, number: int) -> None:
+    def _wake_waiter(self, number: int) -> None:
         event = self._waiting.pop(number, None)
         if event is not None:
             event.set()
@@ -408,7 +408,7 @@ class Child(TopicList):
         topics.add_ended(self.items(), time.monotonic())
         for each in named:
             each.report(str(self.worker), self.families, now_ns())
-            each.ended(str(self.worker), now_ns())
+            each.retire_worker(str(self.worker), now_ns())
 
     def __repr__(self) -> str:
         state = "over" if self.over.is_set() else "serves" if self.ready.is_set() else "starts"

@@ -69,7 +69,7 @@ class NamedSeries:
         if before is families:
             return
         self._reports.pop(worker, None)
-        self._reports[worker] = families  # at the end: `_waited`
+        self._reports[worker] = families  # at the end: `_has_waited`
         self._end_gone(before, families, now)
         for name, family in families.items():
             if not self.covers(name) or family.kind == GAUGE:
@@ -100,7 +100,7 @@ class NamedSeries:
         if not any(self._first in families and series in families[self._first].series for families in self._reports.values()):
             self._end(labels, now)
 
-    def ended(self, worker: str, now: int) -> None:
+    def retire_worker(self, worker: str, now: int) -> None:
         """A worker is over. What waited there is lost: of it that counts as abandoned."""
         families = self._reports.pop(worker, {})
         for series in families[self._first].series if self._first in families else ():
@@ -136,7 +136,7 @@ class NamedSeries:
             if now - self._ended[first] < SERIES_PAUSE_NS:
                 break
             del self._ended[first]
-        return labels not in self._ended and not self._waited(labels, before) and self._has_room(now)
+        return labels not in self._ended and not self._has_waited(labels, before) and self._has_room(now)
 
     def _end(self, labels: str, now: int) -> None:
         del self._shown[labels]
@@ -147,7 +147,7 @@ class NamedSeries:
         """Whether messages of a topic wait in any worker."""
         return any(waits(families, labels) for families in self._reports.values())
 
-    def _waited(self, labels: str, before: Families) -> bool:
+    def _has_waited(self, labels: str, before: Families) -> bool:
         """Whether messages of a topic waited in any worker before the report that is being counted, or do so in another worker."""
         last = next(reversed(self._reports.values()), None)
         return waits(before, labels) or any(waits(families, labels) for families in self._reports.values() if families is not last)
@@ -185,9 +185,9 @@ class NamedSeries:
             totals.setdefault(name, Family(self._heads[name], "counter")).series = found_series
         for name, family in totals.items():
             if family.kind == GAUGE and self.covers(name):
-                family.series = self._gauges(name, family)
+                family.series = self._sum_gauges(name, family)
 
-    def _gauges(self, name: str, family: Family) -> Series:
+    def _sum_gauges(self, name: str, family: Family) -> Series:
         kept: Series = {}
         for series, number in family.series.items():
             found = self._pattern.search(series)

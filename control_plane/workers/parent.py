@@ -139,18 +139,18 @@ class Parent(ControlPlane):
 
     # ---- its data planes (ControlPlane) ------------------------------------------------------------------------------
 
-    def missing(self) -> list[str]:
+    def explain_missing(self) -> list[str]:
         places = range(1, self.settings.gateway.workers + 1)
         return [f"worker {place} is not running" for place in places if place not in self.children or not self.children[place].serves]
 
     def topic_sources(self) -> list[TopicSource]:
-        return [self.retired_topics, *self.serving()]
+        return [self.retired_topics, *self.list_serving()]
 
     def find_topics(self, protocol: str | None, text: str) -> Generator[None, None, list[list[Place]]]:
         yield from self._listed.take([self.retired_topics.items(), *self.views("topics")])
         return (yield from self._listed.index.find(protocol, text))
 
-    def unseen(self) -> list[int]:
+    def list_unseen(self) -> list[int]:
         return [worker for worker in range(1, self.settings.gateway.workers + 1) if worker not in self.seconds.seen]
 
     def enforce(self, rules: RuleSet) -> None:
@@ -184,7 +184,7 @@ class Parent(ControlPlane):
         """The workers' processes, for signals. Called from any thread."""
         return [child.pid for child in self.children.values() if child.pid and not child.over.is_set()]
 
-    def reloaded(self) -> None:
+    def apply_reload(self) -> None:
         """The workers read no files: they are told what was found."""
         apply_listeners(self.listening, self.settings)
         settings, texts = describe(self.settings), self._texts()
@@ -210,7 +210,7 @@ class Parent(ControlPlane):
             await nursery.start(watch_signals, self._reload_everywhere, self.drain_requested, self.up)
             async with trio.open_nursery() as starting:
                 for place in range(1, self.settings.gateway.workers + 1):
-                    self.children[place] = self._child(place, 0)
+                    self.children[place] = self._make_child(place, 0)
                     starting.start_soon(nursery.start, self._attend, place)
                 if self._takeover is not None:
                     await self._take_over(self._takeover)
@@ -220,7 +220,7 @@ class Parent(ControlPlane):
                 nursery.start_soon(task)
             for place in self._limit_requests:
                 nursery.start_soon(self._do_limit_requests, place)
-            await self.started(self.settings.gateway.workers)
+            await self.announce_serving(self.settings.gateway.workers)
             systemd.notify("READY=1")
             await self.drain_requested.wait()
             if not self.handover.asked:
@@ -247,7 +247,7 @@ class Parent(ControlPlane):
 
     def _open(self) -> None:
         workers = self.settings.gateway.workers
-        taken = {name: self._inherited_at(listener.bind) for name, listener in self.listening.items()}
+        taken = {name: self._take_inherited(listener.bind) for name, listener in self.listening.items()}
         for name, listener in self.listening.items():
             named = None if taken[name] else self.inheritance.named(name)
             inherited = taken[name] if named is None else [named]
@@ -262,14 +262,14 @@ class Parent(ControlPlane):
             self._sockets[name] = [listen(address, name, shared=True) for _ in range(workers)]
             listener.sock = self._sockets[name][0]
 
-    def _inherited_at(self, bind: tuple[str, int]) -> list[socket.socket]:
+    def _take_inherited(self, bind: tuple[str, int]) -> list[socket.socket]:
         """One for all workers, of systemd, or one for each, of the process that this one takes over from."""
         found = []
         while (sock := self.inheritance.at(bind)) is not None:
             found.append(sock)
         return found
 
-    def _child(self, place: int, generation: int) -> Child:
+    def _make_child(self, place: int, generation: int) -> Child:
         return Child(
             place, generation, self.judge, self.owner, self.recent_events.add, self.retired_topics, self.seconds, self._take_limit_request
         )
@@ -301,7 +301,7 @@ class Parent(ControlPlane):
         pause = PAUSE_S
         started = False
         for generation in count():
-            child = self.children[place] if generation == 0 else self._child(place, generation)
+            child = self.children[place] if generation == 0 else self._make_child(place, generation)
             self.children[place] = child
             if self._may_begin.is_set():
                 self._tell_to_begin(child)  # before anything is awaited: it is the first message
@@ -310,8 +310,8 @@ class Parent(ControlPlane):
 
                 async def live(child: Child = child, ended: list[str] = ended) -> None:
                     try:
-                        code = await child.live([*self._socket_numbers(child.worker).values(), self.counts.descriptor])
-                    except (OSError, RuntimeError) as error:  # as `Child.live`: no memory, no process, no descriptor at the moment
+                        code = await child.run_to_end([*self._socket_numbers(child.worker).values(), self.counts.descriptor])
+                    except (OSError, RuntimeError) as error:  # as `Child.run_to_end`: no memory, no process, no descriptor at the moment
                         if child.generation == 0 and not self._committed:
                             raise
                         ended.append(f"cannot be started: {error}")
@@ -394,7 +394,7 @@ class Parent(ControlPlane):
                 self._excuse(asleep_s, now)
                 self.owner.expire(now_ns())
                 await self.gather(GATHERED)
-                for second, elapsed_s, rows in self.seconds.take({plane.worker for plane in self.serving()}, time.monotonic()):
+                for second, elapsed_s, rows in self.seconds.take({plane.worker for plane in self.list_serving()}, time.monotonic()):
                     await run_cooperatively(self.series.close_second(second, elapsed_s, rows, self.store.rules()))
                 for child in self.children.values():
                     for each in self.named_series if child.serves else ():

@@ -68,7 +68,7 @@ async def run_cooperatively(slices: Iterator[None]) -> None:
         await trio.lowlevel.checkpoint()
 
 
-async def result_cooperatively(slices: Generator[None, None, T]) -> T:
+async def compute_cooperatively(slices: Generator[None, None, T]) -> T:
     """What a piece of work returns, with a turn of the event loop after each of its slices."""
     while True:
         try:

@@ -183,7 +183,7 @@ class Signals:
         self._pass_on(signal.SIGKILL)
         os._exit(128 + number)
 
-    async def first_stop(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> signal.Signals:
+    async def wait_for_stop(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> signal.Signals:
         """Wait for the first SIGTERM or SIGINT; the next one ends the process."""
         token = trio.lowlevel.current_trio_token()
         came = trio.Event()
@@ -204,7 +204,7 @@ class Signals:
 _installed: Signals | None = None  # those of this process
 
 
-def next_process_wanted() -> trio.MemoryReceiveChannel[None]:
+def open_takeover_signals() -> trio.MemoryReceiveChannel[None]:
     """A channel with each SIGUSR2, also one that came while this process was starting; several at once are one.
 
     Within somebody else's process (tests) none comes.
@@ -225,7 +225,7 @@ def next_process_wanted() -> trio.MemoryReceiveChannel[None]:
     return receiving
 
 
-def no_next_process() -> None:
+def ignore_takeover_signal() -> None:
     """SIGUSR2 means nothing: there is no `gateway.takeover`."""
     if _installed is not None:
         _installed.start_next_by(None)
@@ -238,10 +238,10 @@ def send_kept_hangup() -> None:
         signal.raise_signal(signal.SIGHUP)
 
 
-async def first_stop(*, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> signal.Signals:
+async def wait_for_stop(*, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> signal.Signals:
     """Wait for the first SIGTERM or SIGINT. Within somebody else's process (tests) by trio's own means."""
     if _installed is not None:
-        return await _installed.first_stop(task_status=task_status)
+        return await _installed.wait_for_stop(task_status=task_status)
     with trio.open_signal_receiver(*STOPS) as numbers:
         task_status.started()
         async for number in numbers:

@@ -34,7 +34,7 @@ from gateway.data_plane import Close, Drain, FollowBacklog, LocalPlane, LogLevel
 from gateway.event_loop.heap import bound_free_heap
 from gateway.lifecycle.apply_settings import apply_log
 from gateway.lifecycle.process import freeze_heap, raise_descriptor_limit
-from gateway.lifecycle.signals import Signals, first_stop
+from gateway.lifecycle.signals import Signals, wait_for_stop
 from gateway.lifecycle.watchdog import Watchdog
 from gateway.listeners.factory import Protection, apply_tls, read_tls
 from gateway.systemd import Inheritance
@@ -177,11 +177,11 @@ class Worker:
     async def watch_signals(self, *, task_status: trio.TaskStatus[None]) -> None:
         """A service manager may signal all processes of a group: the worker stops with its parent, and leaves reloading to it."""
         with trio.open_signal_receiver(signal.SIGHUP):
-            await first_stop(task_status=task_status)
+            await wait_for_stop(task_status=task_status)
             self.gateway.drain_requested.set()
             await trio.sleep_forever()
 
-    async def started(self) -> None:
+    async def announce_serving(self) -> None:
         freeze_heap()
         self.outbox.put(WorkerReady(os.getpid()))
         after_ms = round((time.monotonic() - self.gateway.started) * 1e3)
@@ -258,7 +258,7 @@ class Worker:
                 settings, protection = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
             apply_tls(self.gateway.listening, protection)
             self.gateway.settings = settings
-            self.gateway.reloaded()
+            self.gateway.apply_reload()
             apply_log(self.gateway.log_handler, before.log, settings.log)
         except (ConfigError, TlsFileError) as error:
             log.event(logging.ERROR, "reload_failed", err=str(error), remedy="what this worker had before stays in force")

@@ -126,16 +126,16 @@ def test_a_file_that_is_still_written_is_left_until_it_is_done(tmp_path: Path) -
 
     def seen(text: str) -> list[str]:
         file.write_text(text)
-        return changes.seen(file_watch.look([file]))
+        return changes.find_changed(file_watch.look([file]))
 
     assert [seen("a"), seen("ab"), seen("abc")] == [[], [], []]
-    assert changes.seen(file_watch.look([file])) == [str(file)]
-    assert changes.seen(file_watch.look([file])) == []
+    assert changes.find_changed(file_watch.look([file])) == [str(file)]
+    assert changes.find_changed(file_watch.look([file])) == []
     file.unlink()
-    assert [changes.seen(file_watch.look([file])) for _ in range(3)] == [[], [str(file)], []]
+    assert [changes.find_changed(file_watch.look([file])) for _ in range(3)] == [[], [str(file)], []]
     other = tmp_path / "limits.yaml"
     other.write_text("a name that the configuration has come to have")
-    assert [changes.seen(file_watch.look([file, other])) for _ in range(3)] == [[], [], []]
+    assert [changes.find_changed(file_watch.look([file, other])) for _ in range(3)] == [[], [], []]
 
 
 @pytest.mark.parametrize("case", ["changed while the process was built", "read when it could not be", "faulty"])
@@ -150,7 +150,7 @@ async def test_what_has_changed_is_read_until_it_is_in_force(
     async def at(_: object, paths: tuple[Path, ...]) -> file_watch.Look:
         return file_watch.look(paths)  # on no thread, for which this clock would not wait
 
-    monkeypatch.setattr(file_watch.Looks, "at", at)
+    monkeypatch.setattr(file_watch.Looks, "take_look", at)
     of_case: dict[str, list[Exception]] = {
         "changed while the process was built": [],
         "read when it could not be": [ReloadFailedError(["not read within 30 s"], passing=True), RuntimeError("can't start new thread")],
@@ -191,7 +191,7 @@ async def test_a_mount_that_hangs_is_named_once_and_looked_at_again(
     found: list[file_watch.Look | None] = []
 
     async def look_three_times() -> None:
-        found.extend([await looks.at((file,)) for _ in range(3)])
+        found.extend([await looks.take_look((file,)) for _ in range(3)])
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "stat", stat)
@@ -206,4 +206,4 @@ async def test_a_mount_that_hangs_is_named_once_and_looked_at_again(
             back.set()
     assert found == [None, None, None]
     assert [f"{file} was not read within 30 s" in line for line in said] == [True]
-    assert await looks.at((file,)) == {file: None}
+    assert await looks.take_look((file,)) == {file: None}

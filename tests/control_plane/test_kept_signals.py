@@ -44,7 +44,7 @@ async def main():
     while not taken._kept:
         await trio.sleep(0.01)
     if sys.argv[1] == "none":
-        signals.no_next_process()
+        signals.ignore_takeover_signal()
         return
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:

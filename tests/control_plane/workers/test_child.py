@@ -27,7 +27,7 @@ async def test_a_worker_imports_nothing_from_the_current_directory(
     child = Child(1, 0, Judge(RuleSet(())), LeaseOwner())
     child.send(StateQuery(1, []))
     with trio.fail_after(30):
-        code = await child.live([])
+        code = await child.run_to_end([])
     assert code == 1
     assert "begin_of" in capfd.readouterr().err
 

@@ -480,7 +480,7 @@ def taking_over(tmp_path: Path) -> Iterator[tuple[Parent, socket.socket]]:
     with running, own:
         made = Parent(settings, store, handler, systemd.Inheritance([]), Takeover(own, tmp_path / "takeover.sock", systemd.Inheritance([])))
         for worker in (1, 2):
-            made.children[worker] = made._child(worker, 0)
+            made.children[worker] = made._make_child(worker, 0)
         yield made, running
     store.close()
     handler.close()

@@ -259,7 +259,7 @@ def test_no_counter_ever_goes_back_whatever_topics_and_workers_come_and_go(
                 each.idle(now)
         if number in ends:
             named.report(worker, workers.pop(worker).told(), now)
-            named.ended(worker, now)
+            named.retire_worker(worker, now)
             scrape()
 
 

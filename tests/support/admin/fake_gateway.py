@@ -23,7 +23,7 @@ from common.views.spool import SpooledTopicView, SpoolView
 from common.views.status import FleetView, LimitsInUseView, StatusView
 from common.views.topics import ClientView, TopicView
 from control_plane.workers.topic_lists import ListedTopics, TopicList
-from gateway.lifecycle.scheduling import result_cooperatively
+from gateway.lifecycle.scheduling import compute_cooperatively
 from gateway.telemetry import exposition
 from gateway.telemetry.topic_limits import messages_limit
 from limiter.judge import Judge
@@ -157,7 +157,7 @@ class FakeGateway:
         return await in_steps(listed.index.find(protocol, text))
 
     async def topic_numbers(self, name: str, wanted: Sequence[tuple[str, str, str]] | None = None) -> dict[tuple[str, str, str], float]:
-        return await result_cooperatively(SeenTopics(self._topics()).topic_numbers(name, wanted))
+        return await compute_cooperatively(SeenTopics(self._topics()).topic_numbers(name, wanted))
 
     async def topics(self, wanted: Collection[tuple[str, str, str]] | None = None) -> list[TopicView]:
         self.topics_asked.append(None if wanted is None else len(wanted))
@@ -168,7 +168,7 @@ class FakeGateway:
         return msgspec.convert(self.seen_topics, list[TopicView])
 
     async def series_of(self, place: tuple[str, str, str] | None, *, day: bool, since: int = 0) -> dict[str, object]:
-        return {**await result_cooperatively(self.series.read(place, day=day, since=since)), "missing": self.missing_workers}
+        return {**await compute_cooperatively(self.series.read(place, day=day, since=since)), "missing": self.missing_workers}
 
     def received_lately(self, place: tuple[str, str, str], seconds: int) -> list[float | None]:
         return self.series.received(place, seconds)
