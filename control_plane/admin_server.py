@@ -60,9 +60,9 @@ class AdminServer:
         """Take the sockets that systemd or another process has opened, found by address and only then by name."""
         for name, bind, _ in self._binds():
             found = []
-            while (sock := inheritance.at(bind)) is not None:  # a name may have several addresses
+            while (sock := inheritance.take_at(bind)) is not None:  # a name may have several addresses
                 found.append(sock)
-            named = None if found else inheritance.named(name)
+            named = None if found else inheritance.take_named(name)
             if found or named is not None:
                 self._open[name] = found if named is None else [named]
 

@@ -308,8 +308,8 @@ class ControlPlane:
         return sorted(found, key=lambda item: order[item.key()])
 
     async def snapshot(self) -> SnapshotView:
-        moving = live_snapshot.join([await compute_cooperatively(source.moving()) for source in self.topic_sources()])
-        topics = await self.topics(live_snapshot.worst(moving))
+        moving = live_snapshot.join([await compute_cooperatively(source.gather_moving()) for source in self.topic_sources()])
+        topics = await self.topics(live_snapshot.rank_worst(moving))
         await trio.lowlevel.checkpoint()
         overhead = self.recent_overhead.look(self.view("overhead"), time.monotonic())
         return live_snapshot.assemble(self.status(), moving, topics, self.listeners(), self.over(), overhead)

@@ -81,7 +81,7 @@ def run(settings: Settings, first_steps: FirstSteps) -> int:
                 observing=takeover is not None,
             )
             with Watchdog(place.watchdog_ns, handler) as watchdog:
-                trio.run(watchdog.around, compose(settings, store, handler, inheritance, signals, takeover, first_steps))
+                trio.run(watchdog.run_watched, compose(settings, store, handler, inheritance, signals, takeover, first_steps))
     except (OSError, StoreError, TakeoverError) as error:
         log.event(logging.CRITICAL, "cannot_start", err=str(error))
         return 1

@@ -50,7 +50,7 @@ class OtherProcesses(Protocol):
     def exclusive(self) -> AbstractContextManager[None]:
         """Nobody else counts meanwhile. May be nested."""
 
-    def elsewhere(self, listener: str, kind: str, name: str) -> int:
+    def count_elsewhere(self, listener: str, kind: str, name: str) -> int:
         """How many connections they have of this name."""
 
     def add(self, listener: str, kind: str, name: str, number: int) -> None:
@@ -201,9 +201,9 @@ class Admission:
         others = self.slots.others
         return nullcontext() if others is None else others.exclusive()
 
-    def _elsewhere(self, kind: str, name: str = "") -> int:
+    def _count_elsewhere(self, kind: str, name: str = "") -> int:
         others = self.slots.others
-        return 0 if others is None else others.elsewhere(self.listener, kind, name)
+        return 0 if others is None else others.count_elsewhere(self.listener, kind, name)
 
     def _tell(self, kind: str, name: str, number: int) -> None:
         if self.slots.others is not None:
@@ -213,7 +213,7 @@ class Admission:
         if address is not None:
             self._check_address(address)
         maximum = self.limits.connections
-        if maximum is not None and self.admitted + self._elsewhere(BY_ALL) >= maximum:
+        if maximum is not None and self.admitted + self._count_elsewhere(BY_ALL) >= maximum:
             raise RefusedError(BY_ALL, self._reached(BY_ALL, maximum))
         slots = self.slots
         if slots.closed_because:
@@ -234,7 +234,7 @@ class Admission:
     def _check_address(self, address: str) -> None:
         maximum = self.limits.per_address
         count = self.by_address.get(address, 0)
-        if maximum is not None and count + self._elsewhere(BY_ADDRESS, address) >= maximum:
+        if maximum is not None and count + self._count_elsewhere(BY_ADDRESS, address) >= maximum:
             raise RefusedError(BY_ADDRESS, self._reached(BY_ADDRESS, maximum, f" by {address[:MAX_CHARS_SHOWN]}"))
 
     def _reached(self, setting: str, maximum: int, by: str = "") -> str:
@@ -266,7 +266,7 @@ class Admission:
     def _count_user(self, user: str) -> None:
         maximum = self.limits.per_user
         count = self.by_user.get(user, 0)
-        if maximum is not None and count + self._elsewhere(BY_USER, user) >= maximum:
+        if maximum is not None and count + self._count_elsewhere(BY_USER, user) >= maximum:
             # Worded after RabbitMQ: "connection refused for user 'x': user connection limit (3) is reached" (rabbit_reader.erl).
             user_text = "a user this gateway cannot tell from others" if user == UNKNOWN_USER else f"user {user[:MAX_CHARS_SHOWN]!a}"
             text = f"connection refused for {user_text}: {self._reached(BY_USER, maximum)}"

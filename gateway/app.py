@@ -314,9 +314,9 @@ class Gateway:
 
     def _give_one_up(self, listener: str | None, address: str | None, user: str | None, vhost: object) -> None:
         """Of the connections like these whose client is gone, the one with the fewest messages goes."""
-        least = in_the_way(self.sweeper.sessions.values(), listener, address, user, vhost)
+        least = find_in_the_way(self.sweeper.sessions.values(), listener, address, user, vhost)
         if least is not None:
-            words = f"its client is gone, and another was refused by a limit on connections: {_waiting(least)} messages are given up"
+            words = f"its client is gone, and another was refused by a limit on connections: {_count_waiting(least)} messages are given up"
             self.sweeper.attempt(least, partial(send_close, least, words, "connection_limit", now_ns()))
             self.sweeper.end(least)
 
@@ -325,7 +325,7 @@ class Gateway:
 
         In slices: what waits of clients that are gone stays there, for hours where its limit is low, and is looked for each time.
         """
-        left = {listener.name: listener for brokers in self.brokers.values() for listener in brokers.left_behind()}
+        left = {listener.name: listener for brokers in self.brokers.values() for listener in brokers.list_left_behind()}
         if not left:
             return
         for number, session in enumerate(list(self.sweeper.sessions.values()), 1):
@@ -362,7 +362,7 @@ class Gateway:
     def find_topics(self, protocol: str | None, text: str) -> Generator[None, None, list[list[Place]]]:
         return self.accounts.index.find(protocol, text)
 
-    def ready(self) -> list[str]:
+    def explain_unready(self) -> list[str]:
         """Why the gateway is not ready; empty when it is: when of every listener one broker has answered when it was asked last.
 
         Of a name server's brokers one suffices. Health must not lie.
@@ -371,12 +371,12 @@ class Gateway:
             return ["draining"]
         reasons = [f"listener {x.name} is not open" for x in self.listening.values() if x.sock is None]
         for name, brokers in self.brokers.items():
-            named = brokers.named()
+            named = brokers.list_named()
             if named and all(listener.upstreams.ok is False for listener in named):
                 last = named[-1].upstreams
                 none = f"none of the {len(named)} brokers in its routes can be reached"
                 reasons.append(f"listener {name}: {none}; {last.text}: {last.why}")
-        for listener in self.configured():
+        for listener in self.list_configured():
             upstreams = listener.upstreams
             if upstreams.ok is None:
                 reasons.append(f"listener {listener.name}: broker {upstreams.text} has not been dialled yet")
@@ -386,7 +386,7 @@ class Gateway:
                 reasons.append(f"listener {listener.name}: none of its {len(upstreams.members)} brokers is reachable: {upstreams.why}")
         return reasons
 
-    def configured(self) -> list[Listener]:
+    def list_configured(self) -> list[Listener]:
         """The listeners of the configuration; the others were opened for brokers of a name server."""
         return [self.listening[entry.name] for entry in self.settings.listeners]
 
@@ -426,7 +426,7 @@ class Gateway:
             renamed = self.judge.replace(rules, now_ns())
             for session in list(self.sweeper.sessions.values()):
                 if renamed:
-                    self.sweeper.attempt(session, session.conversation.rules_changed)
+                    self.sweeper.attempt(session, session.conversation.renew_keys)
                 lines = session.conversation.lines
                 if lines.follows_limits():
                     self.sweeper.attempt(session, lines.limits_changed)
@@ -461,7 +461,7 @@ class Gateway:
                 for task in (*self._tasks(), *host.tasks()):
                     nursery.start_soon(task)
                 await nursery.start(host.watch_signals)
-                for listener in self.configured():
+                for listener in self.list_configured():
                     accepting.start_soon(listener.accept_forever, self._begin_session)
                 for brokers in self.brokers.values():
                     brokers.begin(partial(self._serve_broker, accepting))
@@ -524,7 +524,8 @@ class Gateway:
 
     def _tasks(self) -> list[Callable[[], Awaitable[None]]]:
         tasks: list[Callable[[], Awaitable[None]]] = [
-            partial(every_tick, self), partial(every_second, self), partial(probe_lag, self), partial(probe_brokers, self.configured()),
+            partial(every_tick, self), partial(every_second, self), partial(probe_lag, self),
+            partial(probe_brokers, self.list_configured()),
         ]  # fmt: skip
         return tasks if self.remote_admin is None else [*tasks, self.remote_admin.run]
 
@@ -543,7 +544,9 @@ class Gateway:
         return scope.cancel
 
 
-def in_the_way(sessions: Iterable[Session], listener: str | None, address: str | None, user: str | None, vhost: object) -> Session | None:
+def find_in_the_way(
+    sessions: Iterable[Session], listener: str | None, address: str | None, user: str | None, vhost: object
+) -> Session | None:
     """Of those to that listener, of that address, user and virtual host (None: of any) that only what a gone client had sent keeps: the
     one with the fewest messages."""
     gone = [
@@ -556,9 +559,9 @@ def in_the_way(sessions: Iterable[Session], listener: str | None, address: str |
         and user in (None, session.conversation.user)
         and (vhost is None or session.conversation.describe().get("vhost") == vhost)
     ]
-    return min(gone, key=_waiting, default=None)
+    return min(gone, key=_count_waiting, default=None)
 
 
-def _waiting(session: Session) -> int:
+def _count_waiting(session: Session) -> int:
     """Messages that wait in it."""
     return session.budget.held_messages

@@ -79,7 +79,7 @@ class TopicSource(Protocol):
     def topic_numbers(self, name: str, wanted: Sequence[Place] | None) -> Generator[None, None, dict[Place, float]]:
         """One of the numbers of the topics of which it is not 0 (`admin.ports.OperatedGateway.topic_numbers`), in slices."""
 
-    def moving(self) -> Generator[None, None, Moving]:
+    def gather_moving(self) -> Generator[None, None, Moving]:
         """Sums over all topics, and those that move, in slices."""
 
 
@@ -150,13 +150,13 @@ class LocalPlane:
         return rows(self.gateway)
 
     async def describe(self, connections: Sequence[int]) -> list[ConnectionView]:
-        return self._own(await collect_cooperatively(status.connections(self.gateway, connections)))
+        return self._mark_own(await collect_cooperatively(status.connections(self.gateway, connections)))
 
-    def described(self, connections: Sequence[int]) -> list[ConnectionView]:
+    def describe_connections(self, connections: Sequence[int]) -> list[ConnectionView]:
         """Of a slice, at once."""
-        return self._own(list(chain.from_iterable(status.connections(self.gateway, connections))))
+        return self._mark_own(list(chain.from_iterable(status.connections(self.gateway, connections))))
 
-    def _own(self, items: list[ConnectionView]) -> list[ConnectionView]:
+    def _mark_own(self, items: list[ConnectionView]) -> list[ConnectionView]:
         """Items of which each says whose it is, where there are several processes."""
         return [replace(each, worker=self.worker) for each in items] if self.worker else items
 
@@ -167,8 +167,8 @@ class LocalPlane:
     def topic_numbers(self, name: str, wanted: Sequence[Place] | None) -> Generator[None, None, dict[Place, float]]:
         return status.topic_numbers(self.gateway, name, wanted)
 
-    def moving(self) -> Generator[None, None, Moving]:
-        return live_snapshot.moving(self.gateway)
+    def gather_moving(self) -> Generator[None, None, Moving]:
+        return live_snapshot.gather_moving(self.gateway)
 
     def metric_lines(self) -> Iterator[str]:
         return collector.metric_lines(self.gateway)

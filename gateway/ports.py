@@ -73,5 +73,5 @@ class RunningGateway(Protocol):
     def check_memory(self, now: int) -> None:
         """Sum up what is kept, and act on it. On each tick."""
 
-    def ready(self) -> list[str]:
+    def explain_unready(self) -> list[str]:
         """Why the gateway is not ready to serve; empty when it is."""

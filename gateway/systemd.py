@@ -31,14 +31,14 @@ class Inheritance:
         self._left = sockets  # with their names
         self._remedy = remedy  # where nobody wants one
 
-    def at(self, bind: tuple[str, int]) -> socket.socket | None:
+    def take_at(self, bind: tuple[str, int]) -> socket.socket | None:
         """Take the one that listens where `bind` (host, port) would."""
         if not self._left:
             return None
         wanted = _addresses(bind)
         return self._take(next((index for index, (_, sock) in enumerate(self._left) if _listens_at(sock, wanted)), None))
 
-    def named(self, name: str) -> socket.socket | None:
+    def take_named(self, name: str) -> socket.socket | None:
         """Take the one of this name, wherever it listens."""
         return self._take(next((index for index, (own, _) in enumerate(self._left) if own == name), None))
 

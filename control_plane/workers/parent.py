@@ -129,7 +129,7 @@ class Parent(ControlPlane):
         self.named_series = named_series.all_named()
         self._spool_left = trio.Event()  # a worker has ended, whose files may be in the spool
         self._sockets: dict[str, list[socket.socket]] = {}  # by listener: one for all workers, or one for each
-        self.counts = SharedCounts.made(settings.gateway.workers)
+        self.counts = SharedCounts.create(settings.gateway.workers)
         self._govern(self, self.children)
         self._limit_request_service = LimitRequestService(self, store)
         # By place, a queue for each: a change waits until every worker has it, and whoever asks another worker does not wait behind it.
@@ -249,7 +249,7 @@ class Parent(ControlPlane):
         workers = self.settings.gateway.workers
         taken = {name: self._take_inherited(listener.bind) for name, listener in self.listening.items()}
         for name, listener in self.listening.items():
-            named = None if taken[name] else self.inheritance.named(name)
+            named = None if taken[name] else self.inheritance.take_named(name)
             inherited = taken[name] if named is None else [named]
             if inherited:
                 listener.open(inherited[0])
@@ -265,7 +265,7 @@ class Parent(ControlPlane):
     def _take_inherited(self, bind: tuple[str, int]) -> list[socket.socket]:
         """One for all workers, of systemd, or one for each, of the process that this one takes over from."""
         found = []
-        while (sock := self.inheritance.at(bind)) is not None:
+        while (sock := self.inheritance.take_at(bind)) is not None:
             found.append(sock)
         return found
 

@@ -45,7 +45,7 @@ class TopicList(ABC):
             yield
         return found
 
-    def moving(self) -> Generator[None, None, Moving]:
+    def gather_moving(self) -> Generator[None, None, Moving]:
         return live_snapshot.moving_items(self.items(), self.sums)
 
 

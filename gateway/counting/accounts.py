@@ -146,7 +146,7 @@ class TopicTotals:
         self.redelivered += sign * other.redelivered
         self.limited_ns += sign * other.limited_ns
 
-    def since_shown(self) -> TopicTotals:
+    def count_since_shown(self) -> TopicTotals:
         """What it has counted since it has series of its own."""
         if self.before_shown is None:
             return self
@@ -398,7 +398,7 @@ class Accounts:
             others = self._others[totals.protocol, totals.operation] = TopicTotals(totals.protocol, OTHER, totals.operation)
         return others
 
-    def others(self) -> list[TopicTotals]:
+    def list_others(self) -> list[TopicTotals]:
         """What all topics have counted while they were not shown: by protocol and operation."""
         return list(self._others.values())
 

@@ -45,12 +45,12 @@ def thin_out(second: Second, known: KnownNames, room: int, room_unknown: int) ->
                 others.append(name)
         yield
     ranked.sort()
-    kept = fitting([name for _, name in ranked], counts, room)
+    kept = select_fitting([name for _, name in ranked], counts, room)
     used = sum([counts[name] for name in kept])
     if used * 2 < sum([counts[name] for _, name in ranked]):
         return False  # a topic that is not there seems idle: better no second than one without most of what goes on
     yield
-    kept |= fitting(others, counts, min(room_unknown, room - used))
+    kept |= select_fitting(others, counts, min(room_unknown, room - used))
     at: list[int] = []
     dropped: set[Key] = set()
     for first in range(0, len(keys), SLICE_KEYS):
@@ -65,7 +65,7 @@ def thin_out(second: Second, known: KnownNames, room: int, room_unknown: int) ->
     return True
 
 
-def fitting(names: list[int], counts: dict[int, int], room: int) -> set[int]:
+def select_fitting(names: list[int], counts: dict[int, int], room: int) -> set[int]:
     """Of the topics, the first ones whose keys there is room for."""
     kept: set[int] = set()
     for name in names:

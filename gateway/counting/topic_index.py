@@ -38,7 +38,7 @@ class Run:
         self.hidden = False  # whether people read in them what is PLAIN and does not stand there
         self.read = ""  # the same as people read it; empty: not kept
 
-    def matching(self, words: list[str], *, decoded: bool) -> list[Any]:
+    def find_matching(self, words: list[str], *, decoded: bool) -> list[Any]:
         """Those whose name has each of the words, as it stands in the API or as people read it."""
         names = self.names
         if not names:
@@ -81,7 +81,7 @@ class TopicIndex:
             self._put(0, [place])
             return
         at = self._at(place)
-        places = self._own(at).places
+        places = self._own_run(at).places
         insort(places, place)
         self._firsts[at] = places[0]
         if len(places) > MOST_IN_RUN:
@@ -92,7 +92,7 @@ class TopicIndex:
     def remove(self, place: Any) -> None:
         """A topic that is there."""
         at = self._at(place)
-        places = self._own(at).places
+        places = self._own_run(at).places
         del places[bisect_left(places, place)]
         if not places:
             self._drop(at)
@@ -116,10 +116,10 @@ class TopicIndex:
     def _join(self, at: int) -> None:
         """Make one run of this and the next where both are short: there are few runs, whatever has gone."""
         if at + 1 < len(self._runs) and len(self._runs[at].places) + len(self._runs[at + 1].places) <= MOST_IN_RUN // 2:
-            self._own(at).places.extend(self._runs[at + 1].places)
+            self._own_run(at).places.extend(self._runs[at + 1].places)
             self._drop(at + 1)
 
-    def _own(self, at: int) -> Run:
+    def _own_run(self, at: int) -> Run:
         """The run there, to be changed: another one where its topics are somebody else's, too."""
         run = self._runs[at]
         if run.since < self._asked:
@@ -141,7 +141,7 @@ class TopicIndex:
         decoded = not all(PLAIN.fullmatch(word) is not None for word in text.lower().split())
         found: list[list[Any]] = []
         for run in runs:
-            places = run.matching(words, decoded=decoded) if words else run.places
+            places = run.find_matching(words, decoded=decoded) if words else run.places
             if protocol is not None and places and (places[0][0] != protocol or places[-1][0] != protocol):
                 places = [place for place in places if place[0] == protocol]
             if places:

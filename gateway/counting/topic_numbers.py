@@ -86,7 +86,7 @@ class Worst:
         if len(self._found) == self._most:
             self._least = self._found[-1][0]
 
-    def troubles(self) -> dict[Place, Trouble]:
+    def list_troubles(self) -> dict[Place, Trouble]:
         """Those with most, the worst first."""
         self._cut()
         return {place: trouble for trouble, place in self._found}

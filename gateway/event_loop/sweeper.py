@@ -110,7 +110,7 @@ class Sweeper:
             self._epoll.register(session.client.fd, EDGE)
             self._epoll.register(session.upstream.fd, EDGE)
         except OSError as error:  # ENOSPC (fs.epoll.max_user_watches), ENOMEM: this client only
-            self._crashed(session, error)
+            self._end_crashed(session, error)
             return
         self.wake(session)
 
@@ -254,11 +254,11 @@ class Sweeper:
             assert isinstance(queue, PagedQueue)
             session = self.sessions.get(queue.connection)
             try:
-                queue.done(job)
+                queue.finish_job(job)
             except Exception as error:  # let it crash: this session only
                 if session is None:
                     raise
-                self._crashed(session, error)
+                self._end_crashed(session, error)
                 continue
             if session is not None:
                 self.wake(session)
@@ -271,7 +271,7 @@ class Sweeper:
         for _ in range(len(disk.out_of_room)):
             waiting = disk.out_of_room.popleft()
             assert isinstance(waiting, PagedQueue)
-            waiting.room_again()
+            waiting.resume_writing()
 
     def _take_timers(self, now: int) -> None:
         timers = self._timers
@@ -295,9 +295,9 @@ class Sweeper:
                 if deliveries is not None:
                     batches.append(deliveries)
         except ProtocolError as broken:  # a name of its own: mypyc would give `error` this type below as well
-            self._broke(session, broken, now)
+            self._end_broken(session, broken, now)
         except Exception as error:  # let it crash: this session only
-            self._crashed(session, error)
+            self._end_crashed(session, error)
 
     def _submit(self, batches: list[Batch], now: int, *, last: bool) -> None:
         """Have `batches` judged, and settle their sessions. `last`: of this sweep, which then waits for verdicts if there is nothing else
@@ -354,10 +354,10 @@ class Sweeper:
                         session.resume(now, submission.now)
                 except ProtocolError as broken:
                     session.give_up(batch)
-                    self._broke(session, broken, now)
+                    self._end_broken(session, broken, now)
                 except Exception as error:  # let it crash: this session only
                     session.give_up(batch)
-                    self._crashed(session, error)
+                    self._end_crashed(session, error)
                 if settling:
                     self._settle(session, now)
                 else:
@@ -375,7 +375,7 @@ class Sweeper:
             session.settle(now)
             propagate_ends(session, now)
         except Exception as error:  # let it crash: this session only
-            self._crashed(session, error)
+            self._end_crashed(session, error)
         if session.state == OVER:
             self._remove(session, None)
             return
@@ -389,13 +389,13 @@ class Sweeper:
             heapq.heappush(self._timers, (due, session.number))
         session.timed = due
 
-    def _broke(self, session: Session, broken: ProtocolError, now: int) -> None:
+    def _end_broken(self, session: Session, broken: ProtocolError, now: int) -> None:
         try:
             fail_on_protocol_error(session, broken, now)
         except Exception as error:  # let it crash: this session only
-            self._crashed(session, error)
+            self._end_crashed(session, error)
 
-    def _crashed(self, session: Session, error: Exception) -> None:
+    def _end_crashed(self, session: Session, error: Exception) -> None:
         """Every fault of a session ends here; and so does the session, whatever else may fail on the way."""
         session.abort("gateway_error", f"{type(error).__name__}: {error}")
         self._remove(session, error)
@@ -420,7 +420,7 @@ class Sweeper:
                     self._idle.add(session, until)
                     del self._active[session.number]
             except Exception as error:  # let it crash: this session only
-                self._crashed(session, error)
+                self._end_crashed(session, error)
                 continue
             if session.state == OVER:
                 self._remove(session, None)
@@ -439,7 +439,7 @@ class Sweeper:
         try:
             what()
         except Exception as error:  # let it crash: this session only
-            self._crashed(session, error)
+            self._end_crashed(session, error)
 
     def buffered(self) -> int:
         """Bytes all sessions keep in memory."""
@@ -453,7 +453,7 @@ class Sweeper:
                 total += session.bytes_from_client()
                 session.listener_config.delivery_bytes += session.bytes_for_client()
             except Exception as error:  # let it crash: this session only
-                self._crashed(session, error)
+                self._end_crashed(session, error)
         return total
 
     def watch_volume(self, shared: Shared, check: Callable[[int], None]) -> None:

@@ -16,7 +16,7 @@ import trio
 from common import log
 from common.supervised_loop import SupervisedLoop
 from gateway.clock import now_ns
-from gateway.lifecycle.scheduling import next_tick, run_cooperatively, tick_time
+from gateway.lifecycle.scheduling import run_cooperatively, tick_time, wait_for_tick
 from gateway.ports import RunningGateway
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ async def every_tick(gateway: TickedGateway) -> None:
     """Deadlines, heartbeats, new names, the memory watermark and the state of the spool's disk."""
     loop = SupervisedLoop("tick")
     while True:
-        await next_tick()
+        await wait_for_tick()
         with loop:
             tick(gateway)
 
@@ -137,7 +137,7 @@ async def expire_changes(store: ExpiringChanges) -> None:
                     remove_at = trio.current_time() + REMOVAL_RETRY_S
                     remedy = "what expired does not hold, but is still on the disk"
                     log.event(logging.ERROR, "state_write_failed", err=problem, remedy=remedy)
-        await next_tick()
+        await wait_for_tick()
 
 
 async def keep_fill_levels(fill_levels: FillLevelsFile) -> None:
@@ -177,7 +177,7 @@ async def probe_lag(gateway: RunningGateway) -> None:
             await trio.sleep_until(due)
             late_s = trio.current_time() - due
         else:
-            late_s = await next_tick()
+            late_s = await wait_for_tick()
         now = trio.current_time()
         gateway.lag_s = max(0.0, late_s)
         gateway.lag.observe(gateway.lag_s)
@@ -206,7 +206,7 @@ async def probe_broker(listener: Listener, wanted: Callable[[], bool] | None = N
             for upstream in set(listener.upstreams.members) - probed:
                 probed.add(upstream)
                 nursery.start_soon(_probe_upstream, listener, upstream, wanted, probed)
-            await next_tick()
+            await wait_for_tick()
 
 
 async def _probe_upstream(listener: Listener, upstream: Upstream, wanted: Callable[[], bool] | None, probed: set[Upstream]) -> None:
@@ -216,7 +216,7 @@ async def _probe_upstream(listener: Listener, upstream: Upstream, wanted: Callab
         if wanted is None or wanted():
             with loop:
                 await upstream.probe()
-        await next_tick()
+        await wait_for_tick()
     probed.discard(upstream)
 
 

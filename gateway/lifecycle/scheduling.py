@@ -2,7 +2,7 @@
 
 Each time the process wakes costs 100 to 400 µs of processor, cold caches and trio's own turn included, whatever is done then. So tasks
 that look around a few times a second do it at the same moments, the whole multiples of TICK_S: one waking serves them all. One timer does,
-too (`next_tick`): each of trio's sleeps ends as a cancelled one, with an exception. With both, an idle gateway runs a third fewer
+too (`wait_for_tick`): each of trio's sleeps ends as a cancelled one, with an exception. With both, an idle gateway runs a third fewer
 instructions (2026-11).
 """
 
@@ -52,7 +52,7 @@ class SharedTicker:
 _ticker: Final[trio.lowlevel.RunVar[SharedTicker]] = trio.lowlevel.RunVar("ticker")
 
 
-async def next_tick() -> float:
+async def wait_for_tick() -> float:
     """Wait for the next tick with all other waiters. Returns how late the timer was, in seconds, without the other waiters' work."""
     try:
         ticker = _ticker.get()

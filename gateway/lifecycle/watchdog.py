@@ -28,7 +28,7 @@ import trio
 from common import log
 from gateway import systemd
 from gateway.lifecycle import stacks
-from gateway.lifecycle.scheduling import next_tick
+from gateway.lifecycle.scheduling import wait_for_tick
 from gateway.lifecycle.signals import finish
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Watchdog:
             self._thread.join(1.0)
         signal.setitimer(signal.ITIMER_PROF, 0)
 
-    async def around(self, run: Callable[[], Awaitable[None]]) -> None:
+    async def run_watched(self, run: Callable[[], Awaitable[None]]) -> None:
         """Do `run`, and say meanwhile that the loop turns."""
         trio.lowlevel.spawn_system_task(self.beat)  # not in a nursery: that would wrap what `run` raises
         await run()
@@ -77,7 +77,7 @@ class Watchdog:
             if every_s is not None and trio.current_time() >= due:
                 systemd.notify("WATCHDOG=1")
                 due = trio.current_time() + every_s
-            await next_tick()
+            await wait_for_tick()
 
     # ---- on the thread of its own ------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ no client can have a port opened.
 A broker keeps its port: when its address changes, when it is away, and over restarts (`broker_ports.py`). When its address changes, new
 connections go to the new one. A client without the gateway would see that address in its next route and dial it; here it sees the port
 that it knows, and would stay at the old address for ever, where another broker may be by now (a master that has become a slave). So
-connections to the old address are closed (`left_behind`, `Gateway.close_left_behind`).
+connections to the old address are closed (`list_left_behind`, `Gateway.close_left_behind`).
 
 Ports are few. When they are used up, the broker that no route has named for longest gives up its own: never one that has connections, and
 not before the clients that still live have asked again for the routes that named it. Its socket is handed over.
@@ -32,7 +32,7 @@ from config.addresses import Address
 from config.port_ranges import VIP
 from gateway.listeners.broker_addresses import parse, reaches
 from gateway.listeners.broker_ports import MAX_NAME_CHARS, Broker, BrokerPort, BrokerPortsFile
-from gateway.listeners.factory import like, listener_of
+from gateway.listeners.factory import copy_protection, listener_of
 from gateway.listeners.vip_ports import open_vip, with_vip
 from gateway.pipeline.routes import RouteError, Routes
 from gateway.protocols import PROTOCOLS
@@ -103,7 +103,7 @@ class BrokerListeners(Routes):
         systemd's sockets on ports of the range are kept, also those that no broker has yet: so no other process can bind there.
         """
         if inheritance is not None:
-            handed = {port: inheritance.at((self.names.bind[0], port)) for port in with_vip(self.ports)}
+            handed = {port: inheritance.take_at((self.names.bind[0], port)) for port in with_vip(self.ports)}
             self._inherited = {port: sock for port, sock in handed.items() if sock is not None}
         try:
             restored = self._file.read()
@@ -174,18 +174,18 @@ class BrokerListeners(Routes):
             self._write()
         return str(Address(self.host, assigned.port))
 
-    def known(self, address: str) -> str:
+    def find_known(self, address: str) -> str:
         port = next((one.port for one in self.by_broker.values() if one.address == address), None)
         return "" if port is None else str(Address(self.host, port))
 
-    def answered(self, result: str, detail: str, client: str) -> None:
+    def note_answer(self, result: str, detail: str, client: str) -> None:
         self.answers[result] += 1
         if detail:
             self._log(
                 "route_not_rewritten", client=client, err=detail, answered="an error, so that the client does not pass the gateway by"
             )
 
-    def refused(self, code: int, client: str) -> None:
+    def note_refusal(self, code: int, client: str) -> None:
         self.refused_registrations += 1
         remedy = f"set the broker's namesrvAddr to the name server itself, {self.names.upstreams.text}"
         self._log("registration_refused", client=client, request=f"{REGISTRATIONS[code]} ({code})", remedy=remedy)
@@ -200,7 +200,7 @@ class BrokerListeners(Routes):
         free = [port for port in self.ports if port not in taken]
         if self.attend is None:
             if not free:
-                raise RouteError(self._used_up())
+                raise RouteError(self._explain_used_up())
             assigned = BrokerPort(broker, free[0], address, now)
             self.by_broker[broker] = assigned
             self._write()
@@ -234,7 +234,7 @@ class BrokerListeners(Routes):
             if not self._is_named(one) and one.broker in self.opened and not _in_use(self.opened[one.broker])
         ]
         if not unnamed:
-            raise RouteError(self._used_up())
+            raise RouteError(self._explain_used_up())
         old = min(unnamed, key=lambda one: one.seen)
         assigned = BrokerPort(broker, old.port, address, now)
         listener = self._make_listener(assigned)
@@ -254,7 +254,7 @@ class BrokerListeners(Routes):
         )  # fmt: skip
         return assigned, listener
 
-    def _used_up(self) -> str:
+    def _explain_used_up(self) -> str:
         return (
             f"broker_ports ({self.entry.broker_ports}) of listener {self.entry.name} has room for {len(self.ports)} brokers, "
             "and no port is free: widen it"
@@ -288,7 +288,7 @@ class BrokerListeners(Routes):
 
     def _make_listener(self, assigned: BrokerPort) -> Listener:
         """A listener for the broker, not open, protected as the name server's is now. Raises RouteError."""
-        protection = like((self.names.tls, self.names.upstreams.tls))
+        protection = copy_protection((self.names.tls, self.names.upstreams.tls))
         listener = listener_of(self._entry(assigned, parse(assigned.address)), self.names.admission.slots, protection)
         listener.config.broker_id = assigned.broker[1]
         return listener
@@ -312,7 +312,7 @@ class BrokerListeners(Routes):
                 return listener
         return None
 
-    def left_behind(self) -> list[Listener]:
+    def list_left_behind(self) -> list[Listener]:
         """The listeners with connections to an address that their broker has left. Called once a second.
 
         Not while the address goes on changing: where two name servers disagree, each route would close what the one before had made, and
@@ -363,7 +363,7 @@ class BrokerListeners(Routes):
         if since:
             log.event(logging.WARNING, event, listener=self.entry.name, times=since, **fields)
 
-    def named(self) -> list[Listener]:
+    def list_named(self) -> list[Listener]:
         """The listeners of brokers that a route has named lately; the others may be away."""
         return [listener for broker, listener in self.opened.items() if self._is_named(self.by_broker[broker])]
 

@@ -46,9 +46,9 @@ def listeners_of(settings: Settings, texts: Texts | None = None) -> dict[str, Li
 
 def open_listeners(listening: Collection[Listener], inheritance: Inheritance) -> None:
     """Open all, on systemd's sockets where there are any: by address, and only then by name. Raises OSError."""
-    taken = {listener.name: inheritance.at(listener.bind) for listener in listening}
+    taken = {listener.name: inheritance.take_at(listener.bind) for listener in listening}
     for listener in listening:
-        listener.open(taken[listener.name] or inheritance.named(listener.name))
+        listener.open(taken[listener.name] or inheritance.take_named(listener.name))
 
 
 def listener_of(entry: ListenerSettings, slots: ConnectionSlots, protection: Protection) -> Listener:
@@ -108,7 +108,7 @@ def read_tls(entries: Iterable[ListenerSettings], texts: Texts | None = None) ->
     return {entry.name: hops(entry, texts) for entry in entries}
 
 
-def like(protection: Protection) -> Protection:
+def copy_protection(protection: Protection) -> Protection:
     """The same for a listener that is made after another one."""
     tls, upstream_tls = protection
     return tls and tls.copy_for_listener(), upstream_tls and upstream_tls.copy_for_listener()
@@ -116,7 +116,12 @@ def like(protection: Protection) -> Protection:
 
 def with_derived(protection: Mapping[str, Protection], derived: Mapping[str, Derived]) -> dict[str, Protection]:
     """The same, with the listeners made after these, which come and go."""
-    more = {each.name: like(protection[name]) for name, made in derived.items() if name in protection for each in made.opened.values()}
+    more = {
+        each.name: copy_protection(protection[name])
+        for name, made in derived.items()
+        if name in protection
+        for each in made.opened.values()
+    }
     return {**protection, **more}
 
 

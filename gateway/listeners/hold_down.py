@@ -30,12 +30,12 @@ class HoldDown:
         self._good = 0  # probes answered in a row
         self._used_since: float | None = None
 
-    def used(self, now: float) -> None:
+    def note_use(self, now: float) -> None:
         """From now on it takes new connections."""
         if self._used_since is None:
             self._used_since = now
 
-    def failed(self, now: float) -> None:
+    def note_failure(self, now: float) -> None:
         """A dial or a probe has failed."""
         self._good = 0
         if self._used_since is None:
@@ -46,7 +46,7 @@ class HoldDown:
         self.until = now + min(MAX_HOLD_S, MIN_HOLD_S * 2.0 ** min(self._failures, 16))
         self._failures += 1
 
-    def answered(self, now: float) -> bool:
+    def note_answer(self, now: float) -> bool:
         """A probe of an address that is not in use was answered. Returns whether it may be used again."""
         self._good += 1
         return self._good >= GOOD_PROBES and now >= self.until

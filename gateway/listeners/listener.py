@@ -37,7 +37,7 @@ from gateway.listeners.upstreams import Upstreams
 from gateway.protocols import PROTOCOLS
 from gateway.session.listener_config import ListenerConfig
 from gateway.transport.channel import Channel
-from gateway.transport.proxy_protocol import Ends, plain
+from gateway.transport.proxy_protocol import Ends, normalise_address
 from gateway.transport.trusted_proxies import TrustedProxies
 
 BACKLOG: Final = 4096  # the kernel limits it at net.core.somaxconn
@@ -170,7 +170,7 @@ class Listener:
                         break
                     self.opened += 1
                     self.arriving += 1
-                    nursery.start_soon(self._connect, client, (plain(address[0]), address[1]), handover)
+                    nursery.start_soon(self._connect, client, (normalise_address(address[0]), address[1]), handover)
         finally:
             if reserve >= 0:
                 os.close(reserve)
@@ -360,4 +360,4 @@ def _reserve() -> int:
 def _ends_of(sock: socket.socket, peer: tuple[str, int]) -> Ends:
     """Both ends as the kernel has them."""
     host, port = sock.getsockname()[:2]
-    return Ends(peer, (plain(host), port))
+    return Ends(peer, (normalise_address(host), port))

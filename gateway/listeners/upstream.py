@@ -128,7 +128,7 @@ class Upstream:
                     raise
                 self.dials["failed"] += 1
                 if findings == self._findings and not (self.alone() and self._is_slow(error, began)):
-                    self._failed(error)
+                    self._note_failure(error)
                 raise UnreachableError(self._unreachable(reason(error))) from error
             finally:
                 if probes:
@@ -137,7 +137,7 @@ class Upstream:
                 await self._greet(channel, greeting)
         self.dials["ok"] += 1
         if probes or self.question is None:
-            self._reached()
+            self._note_answer()
         return channel
 
     async def _greet(self, channel: Channel, greeting: bytes) -> None:
@@ -201,12 +201,12 @@ class Upstream:
         handshake_s = HANDSHAKE_S if self.alone() else CONNECT_TIMEOUT_S
         return await connect(self.address, self.heard, ends, send_proxy=self.send_proxy, tls=self.tls, handshake_s=handshake_s)
 
-    def _reached(self) -> None:
+    def _note_answer(self) -> None:
         """It has answered: it is in use, or held."""
         now = trio.current_time()
         self._failures = 0
         self._findings += 1
-        if self.ok is False and not self.hold_down.answered(now) and not self.alone():
+        if self.ok is False and not self.hold_down.note_answer(now) and not self.alone():
             self.why, self.why_label = "it answers again, and is watched before new connections go there", HELD
             self._retry_at = now + GOOD_EVERY_S
             return
@@ -226,7 +226,7 @@ class Upstream:
             log.event(logging.INFO, "upstream_reachable", listener=self.listener, upstream=self.text, unreachable_s=away_s)
         self.ok = True
         self.why = self.why_label = ""
-        self.hold_down.used(now)
+        self.hold_down.note_use(now)
         self._probe_later(PROBE_EVERY_S)
         if not before:
             self.changed()
@@ -235,13 +235,13 @@ class Upstream:
         """Ask next in so many seconds, or a little earlier."""
         self._probe_at = trio.current_time() + seconds - random.uniform(0, JITTER * PROBE_EVERY_S)  # noqa: S311  -- jitter
 
-    def _failed(self, error: BaseException) -> None:
+    def _note_failure(self, error: BaseException) -> None:
         first = self.ok is not False
         now = trio.current_time()
         self.ok = False
         self.why = reason(error)
         self.why_label = label(error)
-        self.hold_down.failed(now)
+        self.hold_down.note_failure(now)
         self._findings += 1
         ceiling = min(MAX_BACKOFF_S, MIN_BACKOFF_S * 2 ** min(self._failures, 16))
         self._retry_at = now + random.uniform(0, ceiling)  # noqa: S311  -- jitter
@@ -315,11 +315,11 @@ class Upstream:
             if self._is_slow(error, began):
                 return False
             self.dials["failed"] += 1
-            self._failed(error)
+            self._note_failure(error)
             return False
         if findings != self._findings:
             return False
-        self._reached()
+        self._note_answer()
         return self.ok is True
 
     def _is_slow(self, error: BaseException, began: float) -> bool:

@@ -129,10 +129,10 @@ class Conversation:
 
     # ---- a protocol that asks the judge for keys -------------------------------------------------------------------
 
-    def rules_changed(self) -> None:
+    def renew_keys(self) -> None:
         """Other rules are in force, by which origins or keys may be others (`Judge.replace`): ask the judge for them again."""
 
-    def ended(self) -> None:
+    def end(self) -> None:
         """The connection is over; give back what was taken from the judge, and let go of what refers back to the conversation.
 
         What is left in a circle is only freed by the garbage collector, which looks at what is old once in some millions of objects.
@@ -250,7 +250,7 @@ class Conversation:
         """What tells the client that the gateway closes its connection; b"" where nothing can be said."""
         return b""
 
-    def broker_lost(self, reason: str) -> bytes:
+    def tell_broker_lost(self, reason: str) -> bytes:
         """What the client of a broker that went away without a word is told; b"" where nothing can be said, or both knew."""
         return b""
 

@@ -20,12 +20,12 @@ class Routes:
         """The `host:port` that clients dial instead of `address` for the broker of this name and id. Raises RouteError."""
         raise NotImplementedError
 
-    def known(self, address: str) -> str:
+    def find_known(self, address: str) -> str:
         """The same for the address of a broker whose name is not told: "" where it has been in no route."""
         raise NotImplementedError
 
-    def answered(self, result: str, detail: str, client: str) -> None:
+    def note_answer(self, result: str, detail: str, client: str) -> None:
         """A route answer went to `client`: "rewritten", or an error instead of it (`detail` says why)."""
 
-    def refused(self, code: int, client: str) -> None:
+    def note_refusal(self, code: int, client: str) -> None:
         """`client` has tried to register a broker, or to say something else that only brokers say."""

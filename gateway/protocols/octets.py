@@ -36,7 +36,7 @@ def u64(data: bytes, at: i64) -> i64:
     return read_i64_be(data, at)
 
 
-def alike(data: bytes, one: i64, other: i64, size: i64) -> i64:
+def count_equal_bytes(data: bytes, one: i64, other: i64, size: i64) -> i64:
     """How many bytes, of `size` at least 8, are the same at `one` and `other` before the first that differs."""
     if size > LONG and data[one : one + size] == data[other : other + size]:
         return size

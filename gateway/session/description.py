@@ -40,7 +40,7 @@ def bottleneck(session: Session, now: int) -> str:
         return "broker"
     if session.budget.held_back:
         return "memory"
-    if _refused(session, now):
+    if _has_refusal(session, now):
         return "limit"
     return "limiter" if session.decode.credit.flow(now) else "none"
 
@@ -70,8 +70,8 @@ def describe(session: Session, now: int) -> ConnectionView:
         user=conversation.user,
         state=state(session, now),
         bottleneck=bottleneck(session, now),
-        held_by=_held_by(session),
-        refused_by=_refused_by(session, now),
+        held_by=_find_holding_rule(session),
+        refused_by=_find_refusing_rule(session, now),
         credit=CreditView(
             reader=_stage(session.decode.credit, now), limiter=_stage(session.forward.credit, now), spool=_spool_stage(session)
         ),
@@ -99,7 +99,7 @@ def describe(session: Session, now: int) -> ConnectionView:
     )
 
 
-def _held_by(session: Session) -> HeldView | None:
+def _find_holding_rule(session: Session) -> HeldView | None:
     """The rule that holds something of this connection, and of which topic; one of them where there are more."""
     part = session.conversation.lines.first_waiting()
     if part is None or part.rule is None or part.key is None:
@@ -107,16 +107,16 @@ def _held_by(session: Session) -> HeldView | None:
     return HeldView(rule=part.rule.name, topic=part.key.text, operation=part.key.operation)
 
 
-def _refused(session: Session, now: int) -> bool:
+def _has_refusal(session: Session, now: int) -> bool:
     """Whether a message of this client was refused or dropped within the last REFUSED_NS."""
     at = session.wait.refused_at
     return at > 0 and now - at < REFUSED_NS
 
 
-def _refused_by(session: Session, now: int) -> HeldView | None:
+def _find_refusing_rule(session: Session, now: int) -> HeldView | None:
     """The rule that refused or dropped something of this client last, within REFUSED_NS, and of which topic."""
     rule, key = session.wait.refused_rule, session.wait.refused_key
-    if rule is None or key is None or not _refused(session, now):
+    if rule is None or key is None or not _has_refusal(session, now):
         return None
     return HeldView(rule=rule.name, topic=key.text, operation=key.operation)
 

@@ -139,7 +139,7 @@ def _handle_broker_lost(session: Session, now: int) -> None:
     """The broker's connection has ended: tell the client, unless it began the end. What is on its way to the broker goes nowhere."""
     last_frames = b""
     if session.client.read_state == READ_OPEN:
-        last_frames = session.conversation.broker_lost("the broker behind this gateway closed the connection")
+        last_frames = session.conversation.tell_broker_lost("the broker behind this gateway closed the connection")
     error = session.upstream.write_error
     rejection = session.conversation.rejection_reason
     if isinstance(error, ssl.SSLError):  # in TLS 1.3 a broker may find a certificate wanting after the handshake

@@ -464,7 +464,7 @@ class Session:
         try:
             self.conversation.release_all_slots()
             self._release_all_slots()
-            self.conversation.ended()
+            self.conversation.end()
         finally:
             try:
                 self.client.close()

@@ -223,7 +223,7 @@ class LimitEvents:
             new = episode.delayed - episode.told_delayed, episode.refused - episode.told_refused
             if any(new) and (not episode.told_at or now - episode.told_at > AGAIN_NS - TICK_NS):
                 self._tell(episode, *new, now, elapsed)
-            if now - episode.last_over_at > RECOVERED_NS + (episode.retry_after_ns if self._waiting(episode) else 0):
+            if now - episode.last_over_at > RECOVERED_NS + (episode.retry_after_ns if self._count_waiting(episode) else 0):
                 del self._over[identity]
                 if episode.told_at:
                     if len(self._recovered) < MAX_EPISODES:
@@ -247,13 +247,13 @@ class LimitEvents:
         since = now - episode.told_at if episode.told_at else elapsed
         log_limit_event(
             logging.WARNING, "limit_reached", episode, seconds=round(since / SECOND, 1), rate=round(episode.offered * SECOND / since),
-            refused=refused, delayed=delayed, waiting=self._waiting(episode),
+            refused=refused, delayed=delayed, waiting=self._count_waiting(episode),
             retry_after_ms=None if wait >= MAX_RETRY_AFTER_NS else round(wait / 1e6, 3),
             clients=episode.clients_over, client_refused=episode.worst.refused,
         )  # fmt: skip
         episode.end_line(now)
 
-    def _waiting(self, episode: Episode) -> int | None:
+    def _count_waiting(self, episode: Episode) -> int | None:
         """Messages of the bucket's topic that wait now; None: it is no topic's."""
         key = episode.worst.key
         if episode.bucket.effective.per != "topic":
@@ -263,7 +263,7 @@ class LimitEvents:
 
     def over(self) -> list[OverLimitView]:
         """Every limit that has reached (`limit_reached`) and not recovered, as `admin/alerting/alerts.py` reads it."""
-        return [describe_over(episode, self._waiting(episode)) for episode in self._over.values() if episode.told_at]
+        return [describe_over(episode, self._count_waiting(episode)) for episode in self._over.values() if episode.told_at]
 
 
 def describe_over(episode: Episode, waiting: int | None) -> OverLimitView:

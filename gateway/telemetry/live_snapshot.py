@@ -43,7 +43,7 @@ class Moving(NamedTuple):
     known: Collection[Place]
 
 
-def moving(gateway: ObservedGateway) -> Generator[None, None, Moving]:
+def gather_moving(gateway: ObservedGateway) -> Generator[None, None, Moving]:
     """Of a gateway's accounts, in slices."""
     accounts = gateway.accounts
     yield from accounts.slices(now_ns())
@@ -53,7 +53,7 @@ def moving(gateway: ObservedGateway) -> Generator[None, None, Moving]:
         worst_of.add(active[first : first + SLICE_TOPICS])
         yield
     rates = [worst_of.received, worst_of.forwarded, worst_of.refused, worst_of.bytes]
-    return Moving({name: getattr(accounts.everything, name) for name in COUNTS}, rates, worst_of.troubles(), accounts.topics.keys())
+    return Moving({name: getattr(accounts.everything, name) for name in COUNTS}, rates, worst_of.list_troubles(), accounts.topics.keys())
 
 
 def moving_items(items: Sequence[TopicView], forgotten: Mapping[str, int] = NONE_FORGOTTEN) -> Generator[None, None, Moving]:
@@ -96,7 +96,7 @@ def join(parts: list[Moving]) -> Moving:
     return Moving(counts, rates, troubles, known)
 
 
-def worst(found: Moving) -> list[Place]:
+def rank_worst(found: Moving) -> list[Place]:
     """The topics that a snapshot shows, the worst first: by what is refused a second, then what waits, then what is received a second."""
     troubles = found.troubles
     return nlargest(MAX_TOPICS, troubles, key=lambda place: troubles[place])

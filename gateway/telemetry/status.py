@@ -66,7 +66,7 @@ def of_process(gateway: ObservedGateway) -> StatusView:
     log = gateway.access_log
     limit = gateway.memory_limit
     return StatusView(
-        not_ready_because=gateway.ready(),
+        not_ready_because=gateway.explain_unready(),
         connections=len(gateway.sweeper.sessions),
         event_loop=EventLoopView(
             sweeps=gateway.sweeper.sweeps, submissions=gateway.sweeper.submissions, lag_ms=round(gateway.lag_s * 1e3, 3)

@@ -47,7 +47,7 @@ def topic_lines(accounts: Accounts) -> Iterator[str]:
 
     Only the numbers are copied, a metric at a time: copies of the topics took twice as long (2026-11).
     """
-    topics = [*(totals.since_shown() for totals in accounts.shown.values()), *accounts.others()]
+    topics = [*(totals.count_since_shown() for totals in accounts.shown.values()), *accounts.list_others()]
     others = [[(reason, count) for reason, column in OTHER_REASONS.items() if (count := column(totals))] for totals in topics]
     none: Reasons = [()] * len(topics)
     columns = [(METRICS[name], [*map(column, topics)], others if name == REFUSED else none) for name, column in COLUMNS.items()]

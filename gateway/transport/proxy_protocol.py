@@ -37,7 +37,7 @@ HostPort = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """The connection's two ends as the client's side has them; IP addresses, as `plain` writes them."""
+    """The connection's two ends as the client's side has them; IP addresses, as `normalise_address` writes them."""
 
     source: HostPort
     destination: HostPort
@@ -122,7 +122,7 @@ def _read_v2(data: bytes) -> ProxyHeader | int:
 
 def _ends(source: HostPort, destination: HostPort) -> Ends:
     """As the rest of the gateway knows them: one client has one address, by whichever socket it came to the balancer."""
-    return Ends((plain(source[0]), source[1]), (plain(destination[0]), destination[1]))
+    return Ends((normalise_address(source[0]), source[1]), (normalise_address(destination[0]), destination[1]))
 
 
 def write(ends: Ends | None) -> bytes:
@@ -138,7 +138,7 @@ def write(ends: Ends | None) -> bytes:
     return SIGNATURE + bytes([PROXY, family]) + len(block).to_bytes(2, "big") + block
 
 
-def plain(host: str) -> str:
+def normalise_address(host: str) -> str:
     """An address as rules and people write it: IPv4 that came through an IPv6 socket (::ffff:192.0.2.7) as IPv4, no zone."""
     if ":" not in host:
         return host

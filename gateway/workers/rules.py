@@ -32,14 +32,14 @@ TOPIC: Final = "TopicName"
 LEVEL_KEY: Final = "LevelKey"
 
 
-def plain(value: object) -> object:
+def tag_types(value: object) -> object:
     """`value` as lists that begin with the name of their type. Raises TypeError for a type that is not in TYPES."""
     if isinstance(value, TopicName):
         return [TOPIC, *value]
     if isinstance(value, LevelKey):
         return [LEVEL_KEY, *value]
     if isinstance(value, tuple | list):
-        return [TUPLE, *(plain(each) for each in value)]
+        return [TUPLE, *(tag_types(each) for each in value)]
     if isinstance(value, int) and value.bit_length() > LONG_BITS:  # a burst as good as none, the period of a rate with many decimal places
         return [LONG, hex(value)]
     if value is None or isinstance(value, str | int | float | bytes):
@@ -47,36 +47,36 @@ def plain(value: object) -> object:
     name = type(value).__name__
     if name not in TYPES or not is_dataclass(value):
         raise TypeError(f"{value!r}: no rule is made of this; add its type to TYPES")
-    return [name, {field.name: plain(getattr(value, field.name)) for field in fields(value) if field.name != "evidence"}]
+    return [name, {field.name: tag_types(getattr(value, field.name)) for field in fields(value) if field.name != "evidence"}]
 
 
-def unplain(value: Any) -> Any:
+def untag_types(value: Any) -> Any:
     if not isinstance(value, list):
         return value
     name = value[0]
     if name == TUPLE:
-        return tuple(unplain(each) for each in value[1:])
+        return tuple(untag_types(each) for each in value[1:])
     if name == LONG:
         return int(value[1], 16)
     if name == TOPIC:
         return TopicName(*value[1:])
     if name == LEVEL_KEY:
         return LevelKey(*value[1:])
-    return TYPES[name](**{field: unplain(inner) for field, inner in value[1].items()})
+    return TYPES[name](**{field: untag_types(inner) for field, inner in value[1].items()})
 
 
 def encode(rules: RuleSet) -> bytes:
     """The rule set as it holds now, without what has expired."""
     return msgspec.msgpack.encode(
         [
-            plain(rules.file_rules),
-            [[name, plain(change)] for name, change in rules.rule_overrides.items()],
-            [[plain(topic), plain(change)] for topic, change in rules.overrides.items()],
-            [[plain(topic), plain(quota)] for topic, quota in rules.quotas.items()],
-            [[plain(topic), plain(quota)] for topic, quota in rules.shadow_quotas.items()],
+            tag_types(rules.file_rules),
+            [[name, tag_types(change)] for name, change in rules.rule_overrides.items()],
+            [[tag_types(topic), tag_types(change)] for topic, change in rules.overrides.items()],
+            [[tag_types(topic), tag_types(quota)] for topic, quota in rules.quotas.items()],
+            [[tag_types(topic), tag_types(quota)] for topic, quota in rules.shadow_quotas.items()],
             rules.revision,
             raise_of(rules),
-            [[plain(key), plain(change)] for key, change in rules.level_overrides.items()],
+            [[tag_types(key), tag_types(change)] for key, change in rules.level_overrides.items()],
         ]
     )
 
@@ -85,14 +85,14 @@ def decode(data: bytes) -> RuleSet:
     """The inverse. A change with an end holds until the parent sends other rules: its clock decides."""
     file_rules, rule_overrides, overrides, quotas, shadow_quotas, revision, hourly, levels = msgspec.msgpack.decode(data)
     return RuleSet(
-        unplain(file_rules),
-        {name: unplain(change) for name, change in rule_overrides},
-        {unplain(topic): unplain(change) for topic, change in overrides},
-        {unplain(topic): unplain(quota) for topic, quota in quotas},
+        untag_types(file_rules),
+        {name: untag_types(change) for name, change in rule_overrides},
+        {untag_types(topic): untag_types(change) for topic, change in overrides},
+        {untag_types(topic): untag_types(quota) for topic, quota in quotas},
         revision,
-        shadow_quotas={unplain(topic): unplain(quota) for topic, quota in shadow_quotas},
+        shadow_quotas={untag_types(topic): untag_types(quota) for topic, quota in shadow_quotas},
         hourly=hourly_raise(hourly),
-        level_overrides={unplain(key): unplain(change) for key, change in levels},
+        level_overrides={untag_types(key): untag_types(change) for key, change in levels},
     )
 
 

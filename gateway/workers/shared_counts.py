@@ -53,7 +53,7 @@ class SharedCounts:
         self._depth = 0  # of `exclusive`
 
     @classmethod
-    def made(cls, workers: int) -> SharedCounts:
+    def create(cls, workers: int) -> SharedCounts:
         """For the parent: new ones, all at 0. Raises OSError."""
         descriptor = os.memfd_create("sluice-connections", os.MFD_CLOEXEC)
         os.ftruncate(descriptor, HEADER_BYTES + workers * PART_BYTES)
@@ -91,7 +91,7 @@ class SharedCounts:
             else:
                 return True
 
-    def elsewhere(self, listener: str, kind: str, name: str) -> int:
+    def count_elsewhere(self, listener: str, kind: str, name: str) -> int:
         """How many the other workers have."""
         cells = self._cells(listener, kind, name)
         return min([sum([part[cell] for part in self._parts if part is not self._own]) for cell in cells])

@@ -147,7 +147,7 @@ class Worker:
 
     async def run(self) -> None:
         """Open, serve, and drain when the parent says so, or is gone."""
-        sockets = SocketsByName([(name, _listening(descriptor)) for name, descriptor in self.begin.sockets.items()])
+        sockets = SocketsByName([(name, _adopt_socket(descriptor)) for name, descriptor in self.begin.sockets.items()])
         with self.recent_events:
             self.gateway.open(sockets)
             self.gateway.open_brokers(sockets)
@@ -227,7 +227,7 @@ class Worker:
                 self.outbox.put(self._report(number, views))
             case Describe(number, connections):
                 try:
-                    self.outbox.put(Described(number, self.plane.described(connections)))
+                    self.outbox.put(Described(number, self.plane.describe_connections(connections)))
                 except Exception as error:  # without an answer they are shown by what the parent knows of them
                     log.failure("view_failed", error, view="connections")
             case LimitRequestDone():
@@ -276,7 +276,7 @@ class Worker:
             except Exception as error:  # one view that cannot be told must not cost this worker's clients their connections
                 log.failure("view_failed", error, view=name)
         if "topics" in names:
-            views["forgotten"] = self._forgotten()  # after all others: they fold, and only that forgets
+            views["forgotten"] = self._take_forgotten()  # after all others: they fold, and only that forgets
         self.gateway.accounts.fold(now_ns())
         candidates = self.bucket_ids.candidate_counters(self.outbox)
         return StateReport(number, views, self.bucket_ids.counters(self.outbox, now_ns()), candidates)
@@ -285,7 +285,7 @@ class Worker:
         """Observes `Accounts`."""
         self._forgotten_topics.append(totals)
 
-    def _forgotten(self) -> bytes:
+    def _take_forgotten(self) -> bytes:
         """What was counted of the topics that are forgotten since the last report."""
         forgotten, self._forgotten_topics = self._forgotten_topics, []
         told = []
@@ -313,12 +313,12 @@ def encode(value: object) -> bytes:
 class SocketsByName(Inheritance):
     """The parent's sockets, found by their listeners' names alone."""
 
-    def at(self, bind: tuple[str, int]) -> socket.socket | None:
+    def take_at(self, bind: tuple[str, int]) -> socket.socket | None:
         del bind
         return None
 
 
-def _listening(descriptor: int) -> socket.socket:
+def _adopt_socket(descriptor: int) -> socket.socket:
     os.set_inheritable(descriptor, False)
     sock = socket.socket(fileno=descriptor)
     sock.setblocking(False)
@@ -360,7 +360,7 @@ def main(descriptor: int) -> int:
     raise_descriptor_limit()
     try:
         with Signals(handler), Watchdog(settings.gateway.watchdog_ns, handler) as watchdog:
-            trio.run(watchdog.around, Worker(begin, settings, handler, parent).run)
+            trio.run(watchdog.run_watched, Worker(begin, settings, handler, parent).run)
     except OSError as error:
         log.event(logging.CRITICAL, "cannot_start", err=str(error))
         return 1

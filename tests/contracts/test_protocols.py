@@ -321,7 +321,7 @@ def test_the_origin_is_taken_and_given_back(protocol: str) -> None:
     assert keys
     origin = keys[0].origin
     assert (origin.protocol, origin.listener, origin.client, origin.sessions) == (protocol, "listener", "10.0.0.7", 1)
-    talk.conversation.ended()
+    talk.conversation.end()
     assert origin.sessions == 0
 
 
@@ -329,7 +329,7 @@ def test_the_origin_is_taken_and_given_back(protocol: str) -> None:
 def test_it_can_end_before_it_began(protocol: str) -> None:
     talk = Talk(protocol)
     assert talk.conversation.abandon() == []
-    talk.conversation.ended()
+    talk.conversation.end()
     assert talk.holds_nothing()
 
 

@@ -204,10 +204,10 @@ def test_a_loop_that_hangs_hears_the_second_signal_all_the_same(tmp_path: Path) 
     program = (
         "import signal, time, trio\n"
         "from common import log\n"
-        "from gateway.lifecycle.signals import Signals, first_stop\n"
+        "from gateway.lifecycle.signals import Signals, wait_for_stop\n"
         "async def main():\n"
         "    async with trio.open_nursery() as nursery:\n"
-        "        nursery.start_soon(first_stop)\n"
+        "        nursery.start_soon(wait_for_stop)\n"
         "        await trio.sleep(0)\n"
         "        await trio.lowlevel.checkpoint()\n"
         "        log.event(30, 'hangs')\n"

@@ -64,7 +64,7 @@ def check_memory(talk: Talk, size: int) -> None:
     assert held <= LARGEST_HELD + AMPLIFIED * (size + 1000), f"{held} bytes held for {size} bytes said"
     conversation.abandon()
     assert (conversation.budget.held_bytes, conversation.budget.held_messages) == (0, 0)
-    conversation.ended()
+    conversation.end()
     if talk.disk is not None:
         talk.work()
         assert (talk.disk.used, talk.disk.queues, talk.disk.waiting.topics) == (0, 0, {}), "something of the spool stays"

@@ -24,10 +24,10 @@ handler = log.start("debug", "json")
 inheritance = systemd.inherit()
 found = {"variables": [name for name in os.environ if name.startswith("LISTEN_")], "inherited": repr(inheritance)}
 for bind in json.loads(os.environ["BINDS"]):
-    sock = inheritance.at(tuple(bind))
+    sock = inheritance.take_at(tuple(bind))
     found[str(bind)] = None if sock is None else [sock.getsockname()[1], sock.getblocking(), os.get_inheritable(sock.fileno())]
 for name in json.loads(os.environ["NAMES"]):
-    sock = inheritance.named(name)
+    sock = inheritance.take_named(name)
     found[name] = None if sock is None else sock.getsockname()[1]
 inheritance.close_rest()
 print(json.dumps(found))
@@ -69,13 +69,13 @@ def test_systemds_socket_for_a_port_alone_is_that_of_any_address() -> None:
     with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as both:
         port = both.getsockname()[1]
         inheritance = Inheritance([("sluice.socket", both)])
-        assert inheritance.at((LOOPBACK, port)) is None
-        assert inheritance.at(("0.0.0.0", port)) is both
-        assert inheritance.at(("0.0.0.0", port)) is None, "given out once"
+        assert inheritance.take_at((LOOPBACK, port)) is None
+        assert inheritance.take_at(("0.0.0.0", port)) is both
+        assert inheritance.take_at(("0.0.0.0", port)) is None, "given out once"
     with socket.create_server(("::", 0), family=socket.AF_INET6) as six:
         inheritance = Inheritance([("sluice.socket", six)])
-        assert inheritance.at(("0.0.0.0", six.getsockname()[1])) is None
-        assert inheritance.at(("::", six.getsockname()[1])) is six
+        assert inheritance.take_at(("0.0.0.0", six.getsockname()[1])) is None
+        assert inheritance.take_at(("::", six.getsockname()[1])) is six
 
 
 def test_sockets_for_another_process_are_left_alone(caplog: pytest.LogCaptureFixture) -> None:
@@ -98,7 +98,7 @@ def test_a_descriptor_that_is_no_listening_socket_is_named_and_left(
         descriptor = {"udp": udp.detach(), "connected": os.dup(connected.fileno()), "file": file}[kind]
         monkeypatch.setattr(systemd, "FIRST", descriptor)
         inheritance = systemd.inherit({"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1", "LISTEN_FDNAMES": "rabbit"})
-    assert inheritance.named("rabbit") is None
+    assert inheritance.take_named("rabbit") is None
     (record,) = caplog.records
     assert record.getMessage() == "inherited_socket_unusable"
 

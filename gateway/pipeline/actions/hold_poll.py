@@ -7,7 +7,7 @@ means an answer that there is no message for now; of AMQP with `action: close`, 
 from __future__ import annotations
 
 from gateway.pipeline.actions.counting import HELD, count_held
-from gateway.pipeline.actions.holding import due
+from gateway.pipeline.actions.holding import compute_due
 from gateway.pipeline.conversation import REFUSED, Conversation
 from gateway.pipeline.parts import Part
 
@@ -18,7 +18,7 @@ def hold_poll(conversation: Conversation, part: Part, now: int) -> int:
         part.deadline = now + conversation.lines.patience_with(part)
         count_held(part)
     part.again = True
-    if now >= part.deadline or not conversation.lines.hold(part, min(due(now, part.wait_ns), part.deadline)):
+    if now >= part.deadline or not conversation.lines.hold(part, min(compute_due(now, part.wait_ns), part.deadline)):
         conversation.refuse(part)
         return REFUSED
     return HELD

@@ -37,7 +37,7 @@ CONTENDED_NS: Final = 2 * REJUDGE_WITHIN_NS  # within which each that waits has 
 MAX_TURNS: Final = 64  # limits that a connection waits for; of more, its channels ask by themselves for a moment; a guess
 
 
-def due(now: int, wait_ns: int) -> int:
+def compute_due(now: int, wait_ns: int) -> int:
     """When to judge again what was refused at `now` and told to wait `wait_ns`."""
     return now + min(max(wait_ns, REJUDGE_AFTER_NS), REJUDGE_WITHIN_NS)
 
@@ -70,11 +70,11 @@ def is_contended(bucket: Bucket, now: int) -> bool:
 
 
 def turn_of(who: int, part: Part, now: int, *, had_turn: bool) -> int:
-    """When to judge `part` of `who` again, which was refused at `now`: as `due` says where it waits alone, else so that all get turns.
+    """When to judge `part` of `who` again, refused at `now`: as `compute_due` says where it waits alone, else so that all get turns.
 
     `had_turn`: one of its line (`Lines.name_of`), or of its connection and key, has just passed.
     """
-    when = due(now, part.wait_ns)
+    when = compute_due(now, part.wait_ns)
     bucket = part.bucket
     if bucket is None:
         return when

@@ -101,17 +101,17 @@ class Forward(Handler):
             return
         sent = self.upstream.sent
         if sent != self.upstream.queued:
-            handled = self._taken(sent)
+            handled = self._take_marks(sent)
             if handled == 0:
                 return
         else:
             if self.upstream.write_state == WRITE_FAILED:
-                self.lost += handled - self._taken(sent)
+                self.lost += handled - self._take_marks(sent)
             self.marks.clear()
         self.unsent -= handled
         self.credit.handle(handled, now, blocked=False)
 
-    def _taken(self, sent: int) -> int:
+    def _take_marks(self, sent: int) -> int:
         """The messages before `sent`; their marks are taken off."""
         if self.first_mark > sent:
             return 0

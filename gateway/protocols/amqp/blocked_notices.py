@@ -47,7 +47,7 @@ class BlockedNotices:
             self.gateway_blocks = False
             self.pending = True
 
-    def broker_says(self, *, blocked: bool) -> bool:
+    def take_broker_notice(self, *, blocked: bool) -> bool:
         """The broker's own notice has come: whether it goes to the client. A client that the gateway blocks stays blocked."""
         self.broker_blocks = blocked
         if self.gateway_blocks and self.client_blocked:

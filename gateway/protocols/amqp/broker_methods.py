@@ -148,7 +148,7 @@ class BrokerMethods:
             self.blocked = method == CONNECTION_BLOCKED
             reason = passthrough.data[pos + 11 : stop - 1][1:]  # a short string, as long as the method: its length is not read
             self.blocked_reason = reason.decode(errors="replace") if self.blocked else ""
-            if not self.replies.notices.broker_says(blocked=self.blocked):
+            if not self.replies.notices.take_broker_notice(blocked=self.blocked):
                 passthrough.take_out(pos, stop)
 
     def _on_close(self, method: int, channel: AmqpChannel) -> None:

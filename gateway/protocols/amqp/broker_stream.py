@@ -164,13 +164,15 @@ class BrokerStream:
                 self.rest_need = stop - pos
                 break
             if stop <= end and data[stop - 1] != END:
-                raise passthrough.broken(pos, "a frame that does not end with 0xCE")
+                raise passthrough.make_broker_error(pos, "a frame that does not end with 0xCE")
             if channel_id != number:
                 number = channel_id
                 channel = self.channels.get(channel_id)
             if kind == HEARTBEAT:
                 if channel_id != 0 or size != 0:
-                    raise passthrough.broken(pos, f"a heartbeat on channel {channel_id}" if channel_id else "a heartbeat with a payload")
+                    raise passthrough.make_broker_error(
+                        pos, f"a heartbeat on channel {channel_id}" if channel_id else "a heartbeat with a payload"
+                    )
             elif channel is not None and channel.gateway_close == CLOSE_SENT:
                 stop = self._skip_closed(passthrough, pos, stop, channel)
                 number = -1
@@ -179,13 +181,13 @@ class BrokerStream:
             elif kind == HEADER:
                 if channel is not None:
                     if size < 12:
-                        raise passthrough.broken(pos, f"a content header of {size} bytes")
+                        raise passthrough.make_broker_error(pos, f"a content header of {size} bytes")
                     channel.broker_left = max(u64(data, pos + 11), 0)
                     if self.intake.header(channel, data, pos, stop, channel.broker_left):
                         passthrough.take_out(pos, stop)
             else:
                 if size < 4:
-                    raise passthrough.broken(pos, f"a method of {size} bytes")
+                    raise passthrough.make_broker_error(pos, f"a method of {size} bytes")
                 method: i64 = u32(data, pos + 7)
                 if channel is None:
                     if channel_id == 0:
@@ -246,8 +248,8 @@ class BrokerStream:
             return
         limit = self.handshake.header_limit if passthrough.data[pos] == HEADER else self.handshake.broker_limit
         if size > limit:
-            raise passthrough.broken(pos, over_frame_limit(size, limit))
-        raise passthrough.broken(pos, f"a frame of unknown type {passthrough.data[pos]}")
+            raise passthrough.make_broker_error(pos, over_frame_limit(size, limit))
+        raise passthrough.make_broker_error(pos, f"a frame of unknown type {passthrough.data[pos]}")
 
     def _skip_closed(self, passthrough: Passthrough, pos: i64, stop: i64, channel: AmqpChannel) -> i64:
         """A frame that is not for the client any more; returns where it ends, or the read."""
@@ -299,7 +301,7 @@ class BrokerStream:
     def _confirm(self, passthrough: Passthrough, pos: i64, stop: i64, confirms: Confirms) -> None:
         """basic.ack or basic.nack of publishes: passes, or is written anew where the client's tags are other ones."""
         if stop - pos != OVERHEAD + 13:
-            raise passthrough.broken(pos, f"a confirm of {stop - pos - OVERHEAD} bytes")
+            raise passthrough.make_broker_error(pos, f"a confirm of {stop - pos - OVERHEAD} bytes")
         data = passthrough.data
         method: i64 = u32(data, pos + 7)
         tag = u64(data, pos + 11)

@@ -305,7 +305,7 @@ class AmqpConversation(Conversation):
     def take_forgotten(self) -> bytes:
         return b"" if self.broker_stream.frame_left else self.deliveries.ends.lose_all(by_client=False)
 
-    def broker_lost(self, reason: str) -> bytes:
+    def tell_broker_lost(self, reason: str) -> bytes:
         """Something for an open connection, and where the broker has not even begun. In between, clients read a bare end as the broker's
         answer to wrong credentials.
         """
@@ -343,15 +343,15 @@ class AmqpConversation(Conversation):
             return b""
         return self.deliveries.ends.lose_all(by_client=False) + stream.take_replies() + connection_close(CONNECTION_FORCED, reason)
 
-    def rules_changed(self) -> None:
+    def renew_keys(self) -> None:
         publishes = self.client_stream.publishes
         if publishes.origin is not None:
             publishes.origin = self.context.judge.own(publishes.origin, self.context.connection)
             self.deliveries.consumers.move(publishes.origin)
             self.deliveries.requeues.move()
 
-    def ended(self) -> None:
-        super().ended()
+    def end(self) -> None:
+        super().end()
         self.deliveries.end()
         self.client_stream.methods.end()
         origin = self.client_stream.publishes.origin

@@ -93,7 +93,7 @@ class Handshake:
         if response_end >= len(arguments):
             raise client_error(SYNTAX_ERROR, "connection.start-ok is shorter than it says")
         if mechanism == b"EXTERNAL":
-            self._external()
+            self._take_certificate_user()
         else:
             self.user = user_of(mechanism, arguments[at + 4 : response_end])
         if table_end <= MAX_TABLE_BYTES:
@@ -119,7 +119,7 @@ class Handshake:
         """What the client has said of its library."""
         return {name: self.properties[name] for name in LIBRARY if name in self.properties}
 
-    def _external(self) -> None:
+    def _take_certificate_user(self) -> None:
         """The user of the client's certificate. The broker has seen another one, the gateway's, or none.
 
         Raises ProtocolError where the gateway has one and the client has not: anybody would be let in as the gateway.
@@ -183,7 +183,7 @@ class Handshake:
         return f"<Handshake {'tuned' if self.tuned else 'early'} user={self.user} vhost={self.vhost!r} frame_max={self.frame_max}>"
 
 
-def opening(head: bytes, max_frame: int, others_pass: bool) -> None:  # noqa: FBT001  -- the signature of gateway.protocols.protocol.Opening
+def check_opening(head: bytes, max_frame: int, others_pass: bool) -> None:  # noqa: FBT001  -- the signature of gateway.protocols.protocol.Opening
     """Look at the first 8 bytes of a connection, before anything is spent on it. Raises ProtocolError as `greeting` does."""
     if not (others_pass and other_version(head)):
         greeting(head)

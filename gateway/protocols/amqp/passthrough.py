@@ -48,7 +48,7 @@ class Passthrough:
         self.pass_up_to(pos)
         self.out.append(frames)
 
-    def broken(self, pos: i64, what: str) -> ProtocolError:
+    def make_broker_error(self, pos: i64, what: str) -> ProtocolError:
         """The broker's fault at `pos`. Its bytes before that go to the client."""
         self.pass_up_to(pos)
         return broker_error(what)

@@ -42,7 +42,7 @@ from gateway.protocols.amqp.frames import (
 )
 from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.amqp.mixed_publishes import MixedPublishes
-from gateway.protocols.octets import alike, u16, u32, u64
+from gateway.protocols.octets import count_equal_bytes, u16, u32, u64
 from limiter.columns import Columns
 from limiter.keys import Key, Origin
 from limiter.recent_keys import RecentKeys
@@ -100,7 +100,7 @@ class Publishes:
                 known = ahead
                 if read_i64_le(data, before + ahead - 8) != read_i64_le(data, pos + ahead - 8):  # the sizes of bodies differ, mostly
                     known = method
-                known = alike(data, before, pos, known)
+                known = count_equal_bytes(data, before, pos, known)
                 if known == ahead and data[pos + whole - 1] == END:
                     count += 1
                     room -= 1

@@ -101,7 +101,7 @@ def over_limit(part: Part) -> str:
             waited = f" has waited for longer than max_age, {format_duration(age)}, of rule {cut(rule.name, MAX_NAME_BYTES)}"
         return f"{RATE_LIMITED}{cut(topic, MAX_TEXT_BYTES - len(RATE_LIMITED) - len(waited.encode()))}{waited}"
     if part.unfit != FIT:
-        return f"{unfit(part)}: {cut(topic, MAX_NAME_BYTES)}"
+        return f"{explain_unfit(part)}: {cut(topic, MAX_NAME_BYTES)}"
     over = " is over a limit"
     if rule is not None:
         of_rule = f" of rule {cut(rule.name, MAX_NAME_BYTES)}"
@@ -117,7 +117,7 @@ def over_limit(part: Part) -> str:
     return f"{RATE_LIMITED}{whose}{over} ({cut(topic, room - len(whose.encode()) - 3)}){wait}"
 
 
-def unfit(part: Part) -> str:
+def explain_unfit(part: Part) -> str:
     """Why `part` never passes; of its size in RabbitMQ's words."""
     rule = part.rule
     assert rule is not None

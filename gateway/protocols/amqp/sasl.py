@@ -19,9 +19,9 @@ from gateway.protocols.amqp.frames import SYNTAX_ERROR, client_error
 def user_of(mechanism: bytes, response: bytes) -> str | None:
     """The name to be authenticated; None where the mechanism is not known here. Raises ProtocolError where the name cannot be read."""
     if mechanism == b"PLAIN":
-        name = _plain(response)
+        name = _parse_plain(response)
     elif mechanism == b"AMQPLAIN":
-        name = _amqplain(response)
+        name = _parse_amqplain(response)
     elif mechanism == b"RABBIT-CR-DEMO":  # the name alone; the password comes in secure-ok
         name = response
     else:
@@ -29,7 +29,7 @@ def user_of(mechanism: bytes, response: bytes) -> str | None:
     return name.decode("utf-8", "backslashreplace")  # reversible: two names never become one
 
 
-def _plain(response: bytes) -> bytes:
+def _parse_plain(response: bytes) -> bytes:
     """RFC 4616: authorize NUL authenticate NUL password. RabbitMQ wants the first empty, others ignore it."""
     fields = response.split(b"\x00")
     if len(fields) != 3:
@@ -37,7 +37,7 @@ def _plain(response: bytes) -> bytes:
     return fields[1]
 
 
-def _amqplain(table: bytes) -> bytes:
+def _parse_amqplain(table: bytes) -> bytes:
     """The first LOGIN of a field table without its length. RabbitMQ takes it of either kind of text where PASSWORD is one."""
     try:
         for name, kind, value in read_fields(table):

@@ -123,7 +123,7 @@ class Answers:
                 self.need = end - at
                 break
             else:
-                out.append(self._rewritten(data, at, header_end, end))
+                out.append(self._rewrite_routes(data, at, header_end, end))
             self.route = False
             at = sent = min(end, size)
         _put(data, sent, at, out)
@@ -138,14 +138,14 @@ class Answers:
             return INCOMPLETE
         length: i64 = u32(data, at)
         if length < MIN_FRAME_LENGTH or length > MAX_FRAME_LENGTH:
-            raise broken(f"a frame of {length} bytes")
+            raise make_broker_error(f"a frame of {length} bytes")
         self.need = PREFIX
         if size - at < PREFIX:
             return INCOMPLETE
         word: i64 = u32(data, at + 4)
         header: i64 = word & 0xFFFFFF
         if word >> 24 > BINARY or header > length - 4 or header > MAX_HEADER_BYTES:
-            raise broken(f"a header of {header} bytes, type {word >> 24}, in a frame of {length + 4}")
+            raise make_broker_error(f"a header of {header} bytes, type {word >> 24}, in a frame of {length + 4}")
         self.need = PREFIX + header
         return at + self.need if size - at >= self.need else INCOMPLETE
 
@@ -155,31 +155,31 @@ class Answers:
             try:
                 head = decode_head(data[start:end])
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                raise broken(f"a header that cannot be read: {error}") from None
+                raise make_broker_error(f"a header that cannot be read: {error}") from None
             code: int = head.code
             flag: int = head.flag
             self.opaque = head.opaque
         else:
             if end - start < FIXED:
-                raise broken(f"a binary header of {end - start} bytes")
+                raise make_broker_error(f"a binary header of {end - start} bytes")
             code = u16(data, start)
             self.opaque = signed32(u32(data, start + 5))
             flag = signed32(u32(data, start + 9))
         self.route = flag & RESPONSE != 0 and self.pending_requests.answer(self.opaque) and code == 0
 
-    def _rewritten(self, data: bytes, start: i64, body: i64, end: i64) -> bytes:
+    def _rewrite_routes(self, data: bytes, start: i64, body: i64, end: i64) -> bytes:
         """The frame `data[start:end]`, whose body begins at `body`, with its routes leading here; an error where they cannot."""
         try:
             rewritten = rewrite(data[body:end], self.routes)
         except RouteError as error:
             return self._error(str(error))
-        self.routes.answered("rewritten", "", self.client)
+        self.routes.note_answer("rewritten", "", self.client)
         length: i64 = body - start - 4 + len(rewritten)
         return b"%b%b%b" % (int(length).to_bytes(4, "big"), data[start + 4 : body], rewritten)
 
     def _error(self, why: str) -> bytes:
         """The answer to a request whose route cannot be passed on: an error, or the client would go past this gateway unseen."""
-        self.routes.answered("failed", why, self.client)
+        self.routes.note_answer("failed", why, self.client)
         return build_refusals([self.opaque], SYSTEM_ERROR, f"sluice: {why}")
 
     def __repr__(self) -> str:
@@ -192,5 +192,5 @@ def _put(data: bytes, start: i64, end: i64, out: list[bytes]) -> None:
         out.append(data[start:end] if end - start < len(data) else data)
 
 
-def broken(what: str) -> ProtocolError:
+def make_broker_error(what: str) -> ProtocolError:
     return ProtocolError(f"the name server announced {what}", whose="broker", cause="broker_protocol_error")

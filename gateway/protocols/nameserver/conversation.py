@@ -80,7 +80,7 @@ class NameserverConversation(Conversation):
         """Tell the client what became of requests that were not passed on, and count them."""
         requests = self.requests
         for code in requests.refused:
-            self.routes.refused(code, self.address)
+            self.routes.note_refusal(code, self.address)
         requests.refused = []
         for opaque, code in requests.unanswered:
             if code in REGISTRATIONS:
@@ -133,14 +133,14 @@ class NameserverConversation(Conversation):
 
     # ---- the rest --------------------------------------------------------------------------------------------------
 
-    def rules_changed(self) -> None:
+    def renew_keys(self) -> None:
         self.origins.renew()
 
     def settled(self) -> bool:
         return not self.pending_requests.open and self.answers.at_boundary()
 
-    def ended(self) -> None:
-        super().ended()
+    def end(self) -> None:
+        super().end()
         self.origins.release()
 
     def describe(self) -> dict[str, object]:

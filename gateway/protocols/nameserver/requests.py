@@ -114,7 +114,7 @@ class Requests:
                 if there < 4 + length:
                     self.need = 4 + length
                     return at
-                limited = self._limited(data, at, at + PREFIX + header, at + 4 + length, word >> 24, operation)
+                limited = self._make_limited(data, at, at + PREFIX + header, at + 4 + length, word >> 24, operation)
                 if limited is not None:
                     left -= 1
                     at += 4 + length
@@ -136,7 +136,7 @@ class Requests:
         plain.complete = self.streaming == 0
         return plain
 
-    def _limited(self, data: bytes, at: i64, header_end: i64, end: i64, kind: i64, operation: str) -> LimitedRequest | None:
+    def _make_limited(self, data: bytes, at: i64, header_end: i64, end: i64, kind: i64, operation: str) -> LimitedRequest | None:
         """The whole request `data[at:end]`, for the judge; None: nothing limits it."""
         header = read_json(data[at + PREFIX : header_end]) if kind == JSON else read_binary(data, at + PREFIX, header_end)
         key = find_operation_key(self.judge, self.origins.of(header.user), header, operation)

@@ -88,7 +88,7 @@ def rewrite(body: bytes, routes: Routes) -> bytes:
     done = 0
     for broker, number, address, start, end in KNOWN.addresses_in(body):
         pieces.append(body[done:start])
-        here = routes.known(address) if number == NAMELESS else routes.find(broker, number, address)
+        here = routes.find_known(address) if number == NAMELESS else routes.find(broker, number, address)
         pieces.append(here.encode())
         done = end
     if not pieces:

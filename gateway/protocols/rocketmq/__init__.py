@@ -14,7 +14,7 @@ ROCKETMQ: Final = Protocol(
     name=protocols.ROCKETMQ.name,
     names=protocols.ROCKETMQ,
     conversation=RocketmqConversation,
-    opening=Opening(4, protocol_detection.opening),
+    opening=Opening(4, protocol_detection.check_opening),
     close_causes={
         **protocol_detection.CLOSE_CAUSES,
         "broker_moved": "The broker's address in the name server's routes is another one: the client connects again, and gets there.",

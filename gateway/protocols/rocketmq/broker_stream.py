@@ -82,7 +82,7 @@ class BrokerStream:
                 header: i64 = u32(data, at + 4) & 0xFFFFFF
                 head_end: i64 = at + PREFIX + header
                 if header + 4 > length:
-                    raise broken(f"a header of {header} bytes in a frame of {length + 4}")
+                    raise make_broker_error(f"a header of {header} bytes in a frame of {length + 4}")
                 if head_end <= size:
                     self.outstanding.look_at(data, at + 4, head_end, length - 4 - header)
                     at = head_end
@@ -111,7 +111,7 @@ class BrokerStream:
             length: i64 = u32(head, 0)
             header: i64 = u32(head, 4) & 0xFFFFFF
             if header + 4 > length:
-                raise broken(f"a header of {header} bytes in a frame of {length + 4}")
+                raise make_broker_error(f"a header of {header} bytes in a frame of {length + 4}")
             if self.head_size == PREFIX and 0 < header <= MAX_HEAD_BYTES:
                 self.head_size = PREFIX + header
                 continue
@@ -127,7 +127,7 @@ class BrokerStream:
 
     def _check_length(self, length: i64) -> i64:
         if length < MIN_FRAME_LENGTH or length > MAX_FRAME_LENGTH:
-            raise broken(f"a frame of {length} bytes{what_it_may_be(length)}")
+            raise make_broker_error(f"a frame of {length} bytes{what_it_may_be(length)}")
         return length
 
     def __repr__(self) -> str:
@@ -140,5 +140,5 @@ def what_it_may_be(length: i64) -> str:
     return f": it begins with {first.decode()!r}, is `upstream` a RocketMQ broker?" if first.isalnum() else ""
 
 
-def broken(what: str) -> ProtocolError:
+def make_broker_error(what: str) -> ProtocolError:
     return ProtocolError(f"the broker announced {what}", whose="broker", cause="broker_protocol_error")

@@ -40,8 +40,8 @@ from gateway.protocols.rocketmq.refusals import (
     SILENCE_REFUSES,
     SYSTEM_BUSY,
     build_refusals,
+    explain_unfit,
     remark,
-    unfit,
     what_refuses_send_back,
 )
 from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, RejectedRequest, Sends
@@ -199,7 +199,7 @@ class RocketmqConversation(Conversation):
         code = SYSTEM_BUSY if rule is not None and rule.reply == "system_busy" else FLOW_CONTROL
         text = remark(key.text or key.operation, part.wait_ns)
         if part.unfit != FIT and rule is not None:
-            code, text = MESSAGE_ILLEGAL, unfit(part.size, rule)
+            code, text = MESSAGE_ILLEGAL, explain_unfit(part.size, rule)
         frames = build_refusals(part.opaques, code, text)
         self.held_sends.let_go(part)
         if part.complete:
@@ -322,8 +322,8 @@ class RocketmqConversation(Conversation):
         lives."""
         return QUESTION.send if self.frames.client_gone and not self.budget.frame_left and not self.draining else b""
 
-    def rules_changed(self) -> None:
-        self.frames.rules_changed()
+    def renew_keys(self) -> None:
+        self.frames.renew_keys()
 
     def settled(self) -> bool:
         """Whether everything is answered, to the end, but polls, which the broker may keep for half a minute."""
@@ -357,8 +357,8 @@ class RocketmqConversation(Conversation):
         if self.rejects_requests and not part.one_way:
             self._reply(build_go_away([part.opaque]))
 
-    def ended(self) -> None:
-        super().ended()
+    def end(self) -> None:
+        super().end()
         self.frames.origins.release()
 
     def describe(self) -> dict[str, Any]:

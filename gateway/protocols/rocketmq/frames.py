@@ -42,7 +42,7 @@ from gateway.protocols.rocketmq.membership import HEART_BEAT, LOCK_BATCH_MQ, MAX
 from gateway.protocols.rocketmq.mixed_sends import MixedSends
 from gateway.protocols.rocketmq.operation_keys import SEPARATOR, find_operation_key
 from gateway.protocols.rocketmq.origins import Origins, binary_client, user_text
-from gateway.protocols.rocketmq.polls.fewer import for_fewer
+from gateway.protocols.rocketmq.polls.fewer import rewrite_for_fewer
 from gateway.protocols.rocketmq.polls.polls import Polls
 from gateway.protocols.rocketmq.polls.terms import read_terms
 from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, RejectedRequest, Sends
@@ -160,7 +160,7 @@ class Frames:
                     left -= run.messages - 1
             else:
                 run = None
-                plain = self._plain(data, at, end, size, header, opaque, plain, parts)
+                plain = self._decode_unlimited(data, at, end, size, header, opaque, plain, parts)
                 if plain is None:
                     return at
             if self.streaming > 0:
@@ -250,7 +250,7 @@ class Frames:
         parts.append(GatewayRequest(data, at, end, at + PREFIX, self.header_end, header.code, opaque, one_way))
         return True
 
-    def _plain(
+    def _decode_unlimited(
         self, data: bytes, at: i64, end: i64, size: i64, header: Header, opaque: int, plain: Part | None, parts: list[Part]
     ) -> Part | None:
         """A poll, one of OPERATION_OF, or what passes unjudged, which joins `plain`: returns its part; None where its rest must be there
@@ -319,7 +319,7 @@ class Frames:
             complete = end <= size
             streamed = Sends(data, at, min(end, size), key, messages, cost, [opaque], one_way, True, complete)
             if to_percent:
-                streamed.copies = self._given_back(header)
+                streamed.copies = self._find_requeue_keys(header)
             parts.append(streamed)
             if not complete:
                 self.streaming = end - size
@@ -339,7 +339,7 @@ class Frames:
         run = Sends(data, at, end, key, messages, cost, [opaque], one_way, False, True)
         run.send_backs = header.code == SEND_BACK
         if to_percent:
-            run.copies = self._given_back(header)
+            run.copies = self._find_requeue_keys(header)
         parts.append(run)
         return run
 
@@ -360,7 +360,7 @@ class Frames:
             mixed.columns.close()
         self.mixed = None
 
-    def _given_back(self, header: Header) -> list[Key] | None:
+    def _find_requeue_keys(self, header: Header) -> list[Key] | None:
         """By what key the send counts as given back: it is sent back, or goes to the retry topic because a send-back was refused."""
         if not header.topic.startswith(RETRY):
             return None
@@ -389,7 +389,7 @@ class Frames:
             self.version = version if type(version) is int and 0 <= version < 1 << 31 else 0  # Java's int; JSON has any number, and true
             self.origins.introduce(self.language, self.version)
 
-    def rules_changed(self) -> None:
+    def renew_keys(self) -> None:
         """From now on keys are those of other origins, if the rules say so."""
         self.origins.renew()
         self.origin = self.origins.of(self.claimed)
@@ -437,7 +437,7 @@ class Frames:
             terms = read_terms(data, at + PREFIX, at + PREFIX + (word & 0xFFFFFF), word >> 24, header.code)
             most = key.in_a_second
             if 0 < most < terms.max_messages:
-                fewer = for_fewer(data, at, end, header.code, most)
+                fewer = rewrite_for_fewer(data, at, end, header.code, most)
                 if fewer:
                     poll.data, poll.start, poll.end = fewer, 0, len(fewer)
                     terms.max_messages = most

@@ -58,7 +58,7 @@ def is_plain(text: bytes, members: dict[str, Any]) -> bool:
 def refuse_ambiguous(text: bytes, members: dict[str, Any]) -> None:
     """Raise ProtocolError where a field of the header `text`, which has `members`, is said twice or might be taken for another."""
     if not said_once(text, members):
-        raise unreadable(f"field {_repeated(text)!r} is said twice")
+        raise unreadable(f"field {_find_repeated(text)!r} is said twice")
     unknown = 0
     for name in members:
         if name not in NAMES:
@@ -86,7 +86,7 @@ def count_quotes(text: bytes, spelled: bool) -> int:  # noqa: FBT001  -- positio
     return text.count(b'"')
 
 
-def _repeated(text: bytes) -> str:
+def _find_repeated(text: bytes) -> str:
     """The name, as far as it can be shown, of the field that is said twice; "" where the header is too long to look for it."""
     if len(text) > MAX_SEARCHED_BYTES:
         return ""

@@ -151,7 +151,7 @@ class HeaderTemplate:
     """One header taken apart: `same[0] varying[0] same[1] varying[1] … same[n]`.
 
     `header` is what it means; where the topic varies, what the header that matched last means. The header itself is not kept:
-    `specimen` is one like it.
+    `build_specimen` is one like it.
     """
 
     __slots__ = ("_keys", "_origin", "_own_key", "_renamed", "header", "key", "kinds", "name", "same", "size", "widths")
@@ -171,7 +171,7 @@ class HeaderTemplate:
         ends = [*[field.start for field in varying], len(text)]
         self.same = [share(text[start:end]) for start, end in zip(starts, ends, strict=True)]
 
-    def specimen(self) -> tuple[bytes, set[int]]:
+    def build_specimen(self) -> tuple[bytes, set[int]]:
         """A header like this one, with opaque 0, and where in it the varying fields begin."""
         text = self.same[0]
         places: set[int] = set()
@@ -284,7 +284,7 @@ class HeaderTemplate:
         return True
 
     def __repr__(self) -> str:
-        return f"<HeaderTemplate {self.header} like={self.specimen()[0]!r}>"
+        return f"<HeaderTemplate {self.header} like={self.build_specimen()[0]!r}>"
 
 
 def end_of_name(data: bytes, start: i64, end: i64) -> i64:

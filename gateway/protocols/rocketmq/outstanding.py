@@ -135,13 +135,13 @@ class Outstanding:
             if end - at < 13 or not u32(data, at + 9) & RESPONSE:
                 return
             code: i64 = u16(data, at)
-            self._answered(code, signed32(u32(data, at + 5)), size, data, at, end)
+            self._settle_answer(code, signed32(u32(data, at + 5)), size, data, at, end)
             if code != 0:
                 self._look_for_busy(code, binary_remark(data, at, end))
             return
         if end - at > len(SUCCESS) and data[at : at + len(SUCCESS)] == SUCCESS:  # `startswith` takes three times as long
             if self.polls or self.sends:
-                self._answered(0, find_opaque(data, at, end), size, data, at, end)
+                self._settle_answer(0, find_opaque(data, at, end), size, data, at, end)
             elif self.unanswered > 0:
                 self.unanswered -= 1
             return
@@ -150,10 +150,10 @@ class Outstanding:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return  # the client will see for itself
         if head.flag & RESPONSE and is_word(head.code) and is_word(head.opaque):
-            self._answered(head.code, head.opaque, size, data, at, end)
+            self._settle_answer(head.code, head.opaque, size, data, at, end)
             self._look_for_busy(head.code, head.remark or "")
 
-    def _answered(self, code: i64, opaque: i64, size: i64, data: bytes, start: i64, end: i64) -> None:
+    def _settle_answer(self, code: i64, opaque: i64, size: i64, data: bytes, start: i64, end: i64) -> None:
         if opaque in self.polls:
             watcher = self.polls.pop(opaque)
             self.unread = True

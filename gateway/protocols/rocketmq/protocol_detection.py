@@ -36,7 +36,7 @@ OTHER_PROTOCOLS: Final[tuple[tuple[bytes, str], ...]] = (
 )
 
 
-def opening(first: bytes, max_frame: int, others_pass: bool) -> None:  # noqa: FBT001  -- the signature of gateway.protocols.protocol.Opening
+def check_opening(first: bytes, max_frame: int, others_pass: bool) -> None:  # noqa: FBT001  -- the signature of gateway.protocols.protocol.Opening
     """Look at the first 4 bytes of a connection, before anything is spent on it. Raises ProtocolError where they cannot be a frame's."""
     length = int.from_bytes(first, "big")
     if len(first) == 4 and length > max_frame - 4:

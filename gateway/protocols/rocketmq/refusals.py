@@ -39,7 +39,7 @@ def remark(key_text: str, wait_ns: int) -> str:
     return f"[RateLimit] for {key_text} need wait:{-(-min(wait_ns, MAX_WAIT_NS) // 1000)}microsecs"
 
 
-def unfit(size: int, rule: Rule) -> str:
+def explain_unfit(size: int, rule: Rule) -> str:
     """The text of a refusal of a request that no wait lets pass."""
     return f"[RateLimit] message body size {size} is over max_message_size {rule.max_message_size} of rule {rule.name}"
 

@@ -85,7 +85,7 @@ class TemplateCache:
         for template in self.templates:
             if not means_the_same(template.header, with_topic(header, template.name) if free else header):
                 continue
-            specimen, places = template.specimen()
+            specimen, places = template.build_specimen()
             old = find_varying_fields(specimen, 0, key_of_name)
             if old is not None and [(one.key, one.kind) for one in old] == [(one.key, one.kind) for one in fields]:
                 varying |= {

@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from gateway.waiting.disk.waiting_disk import LOCK, OWN, empty
+from gateway.waiting.disk.waiting_disk import LOCK, OWN, delete_files
 
 KEPT: Final = (".durable", ".removed")  # how names end of what that build would still need
 
@@ -61,6 +61,6 @@ def _clear(own: Path, found: LeftBehind) -> None:
         spooled = [file for file in files if file.name.isdecimal()]
         found.size += sum(file.lstat().st_size for file in spooled)
         found.files += len(spooled)
-        empty(own)
+        delete_files(own)
     finally:
         os.close(descriptor)

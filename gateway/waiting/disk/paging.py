@@ -62,7 +62,7 @@ class Paging:
         """Whether there is memory for what is not needed yet."""
         return self.tails + self.read_ahead <= self.high
 
-    def grown(self, queue: PageableQueue, size: int) -> None:
+    def grow_tail(self, queue: PageableQueue, size: int) -> None:
         """The tail of `queue` has grown by `size`."""
         self.tails += size
         self.offer(queue)
@@ -75,7 +75,7 @@ class Paging:
         if size_class != queue.size_class:
             self._move(queue, size_class)
 
-    def emptied(self, queue: PageableQueue, size: int) -> None:
+    def drop_tail(self, queue: PageableQueue, size: int) -> None:
         """The tail of `queue`, of `size`, is a new one."""
         self.tails -= size
         if queue.size_class:

@@ -97,7 +97,7 @@ class PagedQueue(PageableQueue):
         self.tail_size += RECORD.size + part.end - part.start
         self.within_frame = part.kind == BODY and part.size > 0
         self.waiting.begin(part)
-        self.paging.grown(self, cost)
+        self.paging.grow_tail(self, cost)
         if self.tail_cost >= self.disk.share():
             self.write_tail()
 
@@ -190,16 +190,16 @@ class PagedQueue(PageableQueue):
 
     # ---- what comes back from the disk -----------------------------------------------------------------------------
 
-    def done(self, job: DiskJob) -> None:
+    def finish_job(self, job: DiskJob) -> None:
         """A job of this queue is done."""
         if job.kind == WRITE:
-            self._written(job)
+            self._finish_write(job)
         elif job.kind == READ:
-            self._have_read(job)
+            self._finish_read(job)
         elif job.kind == DELETE:
-            self.disk.deleted(job)
+            self.disk.finish_deletion(job)
 
-    def _written(self, job: DiskJob) -> None:
+    def _finish_write(self, job: DiskJob) -> None:
         batch = job.batch
         assert isinstance(batch, DiskBatch)
         batch.segment.writes -= 1
@@ -214,10 +214,10 @@ class PagedQueue(PageableQueue):
         self.budget.held_bytes -= batch.cost
         self.budget.paged_bytes += batch.size
         batch.counts = counts_of(parts)
-        self.waiting.stored(batch.counts)
+        self.waiting.leave_memory(batch.counts)
         self.stored.append(batch)
 
-    def _have_read(self, job: DiskJob) -> None:
+    def _finish_read(self, job: DiskJob) -> None:
         batch = self.reading
         if batch is None or job is not self.read_job:  # given up meanwhile
             return
@@ -261,7 +261,7 @@ class PagedQueue(PageableQueue):
         self.writing.append(self.files.write(self.tail, self.tail_cost, size, self.rule, self.rules))
         self._begin_tail()
 
-    def room_again(self) -> None:
+    def resume_writing(self) -> None:
         """There may be room on the disk again."""
         self.waits_for_room = False
         if self.tail_cost >= self.disk.share():
@@ -274,7 +274,7 @@ class PagedQueue(PageableQueue):
 
     def _begin_tail(self) -> None:
         self.tail = []
-        self.paging.emptied(self, self.tail_cost)
+        self.paging.drop_tail(self, self.tail_cost)
         self.tail_cost = 0
         self.tail_size = BATCH.size
 

@@ -187,7 +187,7 @@ class WaitingDisk:
             return
         if self._own is not None:
             with contextlib.suppress(OSError):
-                empty(self._own)
+                delete_files(self._own)
         self._forget_own()
         os.close(self._fd)
 
@@ -198,7 +198,7 @@ class WaitingDisk:
             os.close(self._lock_fd)
             self._lock_fd = -1
 
-    def deleted(self, job: DiskJob) -> None:
+    def finish_deletion(self, job: DiskJob) -> None:
         """A deletion is done. One that failed keeps its bytes counted, and is tried again after the next."""
         if job.error is not None:
             self._undeleted.append(job)
@@ -361,7 +361,7 @@ def may_pass(error: Exception, tries: int) -> bool:
     return error.errno in SHORTAGES or (error.errno != errno.ENOENT and tries < READ_TRIES)
 
 
-def empty(own: Path) -> None:
+def delete_files(own: Path) -> None:
     """Delete a process's files, and its directory, as far as nothing else is in it. Raises OSError."""
     for file in own.iterdir():
         if file.name.isdecimal():

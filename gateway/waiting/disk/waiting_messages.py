@@ -67,7 +67,7 @@ class WaitingMessages:
             held.counted = False
             self.count(key.origin.protocol, key.text, -messages_of(part), -size_of(part))
 
-    def stored(self, counts: dict[str, KeyCount]) -> None:
+    def leave_memory(self, counts: dict[str, KeyCount]) -> None:
         """Messages are on disk only from now on."""
         self._count_on_disk(counts, 1)
 

@@ -257,7 +257,7 @@ def talk_of(data: bytes) -> Talk:
                 talk.wait(choice * 10_000_000)
                 talk.work()
             elif choice < 252:
-                talk.conversation.rules_changed()
+                talk.conversation.renew_keys()
                 talk.conversation.lines.limits_changed()
             else:
                 talk.tick()

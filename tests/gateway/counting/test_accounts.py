@@ -256,10 +256,10 @@ def test_a_topic_with_steady_traffic_gets_series_in_the_place_of_a_brief_one_and
     gateway.second(2)
     assert gateway.shown() == ["t1", "t2"]
     totals = gateway.accounts.topics["rocketmq", "t2", "produce"]
-    assert (totals.received, totals.since_shown().received) == (4, 0), "what came before is under OTHER"
+    assert (totals.received, totals.count_since_shown().received) == (4, 0), "what came before is under OTHER"
     gateway.second(2)
-    assert totals.since_shown().received == 1
-    assert [each.received for each in gateway.accounts.others()] == [4]
+    assert totals.count_since_shown().received == 1
+    assert [each.received for each in gateway.accounts.list_others()] == [4]
 
 
 def test_series_that_have_ended_begin_again_after_a_pause() -> None:
@@ -313,8 +313,8 @@ def test_sums_over_all_topics_are_counted_as_they_come_whatever_is_shown_or_forg
         gateway.idle(FORGET_AFTER)
     accounts = gateway.accounts
     assert accounts.everything.received == 9 * (BRIEF_S + 1)
-    shown = sum(totals.since_shown().received for totals in accounts.shown.values())
-    ended = accounts.everything.received - shown - sum(each.received for each in accounts.others())
+    shown = sum(totals.count_since_shown().received for totals in accounts.shown.values())
+    ended = accounts.everything.received - shown - sum(each.received for each in accounts.list_others())
     assert ended >= 0, "series that have ended take what they showed with them"
 
 

@@ -29,8 +29,8 @@ def test_the_worst_are_those_that_come_first_where_all_are_sorted(numbers: list[
         worst.add(made[first : first + at_a_time])
     every = {each.place: (each.rates[2], float(each.waiting), each.rates[0]) for each in made}
     troubles = [trouble for trouble in sorted(every.values(), reverse=True) if any(trouble)]
-    assert list(worst.troubles().values()) == troubles[:most]
-    assert all(every[place] == trouble for place, trouble in worst.troubles().items())
+    assert list(worst.list_troubles().values()) == troubles[:most]
+    assert all(every[place] == trouble for place, trouble in worst.list_troubles().items())
     sums = [sum(each.rates[at] for each in made) for at in range(4)]
     assert [worst.received, worst.forwarded, worst.refused, worst.bytes] == sums
 

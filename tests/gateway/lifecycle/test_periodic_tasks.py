@@ -33,7 +33,7 @@ from gateway.lifecycle.periodic_tasks import (
     tick,
     watch_lag,
 )  # fmt: skip
-from gateway.lifecycle.scheduling import TICK_S, next_tick, tick_time
+from gateway.lifecycle.scheduling import TICK_S, tick_time, wait_for_tick
 from gateway.listeners.upstream import ANSWER_S, PROBE_EVERY_S, Upstream
 from gateway.listeners.upstreams import Upstreams
 from gateway.pipeline.held_budget import HeldBudget
@@ -257,7 +257,7 @@ async def test_a_gateway_is_ready_when_every_broker_was_reached_and_a_silent_one
         standalone.gateway.listening["one"].upstreams.members[0], standalone.gateway.listening["two"].upstreams.members[0] = one, two
         broker = "broker 192.0.2.1:5672"
         assert standalone.ready() == [f"listener {name}: {broker} has not been dialled yet" for name in ("one", "two")]
-        async with task(probe_brokers, standalone.gateway.configured()):
+        async with task(probe_brokers, standalone.gateway.list_configured()):
             await trio.sleep(0.01)
             assert standalone.ready() == [f"listener one: {broker} has not been dialled yet"], "at once, and side by side"
             two.ok = False
@@ -282,7 +282,7 @@ async def test_a_broker_that_hangs_makes_a_gateway_unready_also_while_connection
         for broker in brokers:
             standalone.gateway.listening[broker.listener].upstreams.members[0] = broker
         standalone.gateway.listening["two"].active = 1
-        async with task(probe_brokers, standalone.gateway.configured()):
+        async with task(probe_brokers, standalone.gateway.list_configured()):
             await trio.sleep(4 * PROBE_EVERY_S)
             assert standalone.ready() == []
             for broker in brokers:
@@ -319,7 +319,7 @@ async def test_a_task_outlives_the_faults_of_its_rounds(
     with standalone_of(configure(tmp_path)) as standalone:
         one = standalone.gateway.listening["one"].upstreams.members[0] = Faulty("one", answers=True)
         two = standalone.gateway.listening["two"].upstreams.members[0] = FakeUpstream("two", answers=True)
-        async with task(probe_brokers, standalone.gateway.configured()):
+        async with task(probe_brokers, standalone.gateway.list_configured()):
             await trio.sleep(2)
         assert one.dialled > 5
         assert two.ok
@@ -405,7 +405,7 @@ async def test_an_idle_gateway_wakes_four_times_a_second_for_all_its_tasks(tmp_p
         ticking: tuple[tuple[Callable[..., Awaitable[None]], object], ...] = (
             (every_tick, gateway),
             (expire_changes, standalone.store),
-            (probe_brokers, gateway.configured()),
+            (probe_brokers, gateway.list_configured()),
             (probe_lag, gateway),
             (watch_lag, standalone.lag_watch),
         )
@@ -434,7 +434,7 @@ async def test_one_waiter_sleeps_for_all_until_the_tick_and_may_be_cancelled(
 
     async def wait(name: str, scope: trio.CancelScope) -> None:
         with scope:
-            await next_tick()
+            await wait_for_tick()
             ticks.append((name, trio.current_time()))
 
     await trio.sleep_until(tick_time())
@@ -473,7 +473,7 @@ async def test_work_at_a_tick_is_no_lag(tmp_path: Path) -> None:
 
     async def work() -> None:
         while True:
-            await next_tick()
+            await wait_for_tick()
             time.sleep(0.03)
 
     with standalone_of(configure(tmp_path)) as standalone:
@@ -585,7 +585,7 @@ def test_connections_to_an_address_that_a_broker_has_left_are_looked_for_in_slic
     sessions = [session("old", gone_at=1), *(session("new") for _ in range(2 * SLICE_SESSIONS)), old]
     closed: list[object] = []
     gateway = SimpleNamespace(
-        brokers={"names": SimpleNamespace(left_behind=lambda: [listener])},
+        brokers={"names": SimpleNamespace(list_left_behind=lambda: [listener])},
         sweeper=SimpleNamespace(sessions=dict(enumerate(sessions)), attempt=lambda one, _: closed.append(one), end=lambda _: None),
         event_loop=SimpleNamespace(wake=lambda: None),
     )

@@ -52,7 +52,7 @@ async def main():
 
 handler = log.start("info", "json")
 with Signals(handler), Watchdog(int(float(sys.argv[2]) * 1e9), handler) as watchdog:
-    trio.run(watchdog.around, main)
+    trio.run(watchdog.run_watched, main)
 """
 
 

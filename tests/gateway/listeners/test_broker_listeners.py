@@ -153,8 +153,8 @@ def test_settings_are_those_of_the_name_servers_listener(house: Callable[..., Ho
 def test_advertise_is_what_routes_say(house: Callable[..., House]) -> None:
     one = house(more=", advertise: gateway.example")
     assert one.brokers.find("broker-a", 0, ONE) == f"gateway.example:{first_port(one)}"
-    assert one.brokers.known(ONE) == f"gateway.example:{first_port(one)}"
-    assert one.brokers.known(TWO) == ""
+    assert one.brokers.find_known(ONE) == f"gateway.example:{first_port(one)}"
+    assert one.brokers.find_known(TWO) == ""
 
 
 def test_an_ipv6_address_stands_in_brackets(house: Callable[..., House]) -> None:
@@ -341,15 +341,15 @@ def test_connections_to_an_address_that_a_broker_has_left_are_found_once_the_add
         listener.active = listener.upstreams.members[0].heard.connections = 3
     master = one.listening["names/broker-a/0"]
     at_one = master.upstreams.members[0].heard
-    assert one.brokers.left_behind() == []
+    assert one.brokers.list_left_behind() == []
     for address in (THREE, ONE, THREE):  # two name servers disagree
         one.brokers.find("broker-a", 0, address)
         assert master.upstreams.has(at_one) == (address == ONE)
-        assert one.brokers.left_behind() == [], address
-    assert one.brokers.left_behind() == [master], "until they are gone"
-    assert one.brokers.left_behind() == [master]
+        assert one.brokers.list_left_behind() == [], address
+    assert one.brokers.list_left_behind() == [master], "until they are gone"
+    assert one.brokers.list_left_behind() == [master]
     one.brokers.find("broker-a", 0, ONE)
-    assert [one.brokers.left_behind() for _ in range(3)] == [[], [], []], "it is back where they are"
+    assert [one.brokers.list_left_behind() for _ in range(3)] == [[], [], []], "it is back where they are"
 
 
 def test_an_address_that_goes_on_changing_is_logged_and_written_when_that_begins_and_when_it_has_ended(
@@ -367,11 +367,11 @@ def test_an_address_that_goes_on_changing_is_logged_and_written_when_that_begins
 
     for address in (TWO, ONE, TWO, ONE, THREE):
         one.brokers.find("broker-a", 0, address)
-        one.brokers.left_behind()
+        one.brokers.list_left_behind()
     assert (moves(), written()) == ([(ONE, TWO)], TWO)
-    one.brokers.left_behind()
+    one.brokers.list_left_behind()
     assert (moves(), written()) == ([(ONE, TWO), (TWO, THREE)], THREE)
-    one.brokers.left_behind()
+    one.brokers.list_left_behind()
     one.brokers.find("broker-a", 0, ONE)
     assert (moves()[2:], written()) == ([(THREE, ONE)], ONE), "a new change"
 
@@ -614,7 +614,7 @@ def test_registrations_are_counted_and_logged_once_in_a_while(house: Callable[..
     said = heard(monkeypatch)
     one = house()
     for _ in range(50):
-        one.brokers.refused(904, "10.0.0.9:1234")
+        one.brokers.note_refusal(904, "10.0.0.9:1234")
     assert one.brokers.refused_registrations == 50
     ((event, fields),) = said
     assert (event, fields["listener"], fields["client"], fields["request"]) == (
@@ -630,8 +630,8 @@ def test_registrations_are_counted_and_logged_once_in_a_while(house: Callable[..
 def test_routes_are_counted_by_what_became_of_them(house: Callable[..., House], monkeypatch: pytest.MonkeyPatch) -> None:
     said = heard(monkeypatch)
     one = house()
-    one.brokers.answered("rewritten", "", "10.0.0.9:1")
-    one.brokers.answered("failed", "no port is free", "10.0.0.9:1")
+    one.brokers.note_answer("rewritten", "", "10.0.0.9:1")
+    one.brokers.note_answer("failed", "no port is free", "10.0.0.9:1")
     assert one.brokers.answers == {"rewritten": 1, "failed": 1}
     ((event, fields),) = said
     assert (event, fields["err"]) == ("route_not_rewritten", "no port is free")
@@ -639,14 +639,14 @@ def test_routes_are_counted_by_what_became_of_them(house: Callable[..., House], 
 
 def test_brokers_that_no_route_names_any_more_are_not_probed_and_count_for_nothing(house: Callable[..., House]) -> None:
     one = house()
-    assert one.brokers.named() == []
+    assert one.brokers.list_named() == []
     one.brokers.find("broker-a", 0, ONE)
     one.brokers.find("broker-b", 0, TWO)
     one.now += UNNAMED_S - 1
     one.brokers.find("broker-b", 0, TWO)
-    assert [listener.name for listener in one.brokers.named()] == ["names/broker-a/0", "names/broker-b/0"]
+    assert [listener.name for listener in one.brokers.list_named()] == ["names/broker-a/0", "names/broker-b/0"]
     one.now += 1
-    assert [listener.name for listener in one.brokers.named()] == ["names/broker-b/0"]
+    assert [listener.name for listener in one.brokers.list_named()] == ["names/broker-b/0"]
     assert {name: wanted() for name, wanted in one.wanted.items()} == {"names/broker-a/0": False, "names/broker-b/0": True}
     one.brokers.find("broker-a", 0, ONE)
     assert one.wanted["names/broker-a/0"]()

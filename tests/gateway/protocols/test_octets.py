@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.protocols import octets
-from gateway.protocols.octets import alike, begins, lacks, same
+from gateway.protocols.octets import begins, count_equal_bytes, lacks, same
 
 LONG = 120  # octets: more than are looked at in words
 
@@ -31,7 +31,7 @@ def test_alike_counts_the_octets_before_the_first_that_differs(text: bytes, data
     before = data.draw(st.binary(max_size=9))
     joined = before + text + bytes(other) + b"behind"
     counted = next((at for at, (one, two) in enumerate(zip(text, other, strict=True)) if one != two), len(text))
-    assert alike(joined, len(before), len(before) + len(text), len(text)) == counted
+    assert count_equal_bytes(joined, len(before), len(before) + len(text), len(text)) == counted
     assert same(joined, len(before), len(before) + len(text), len(text)) == (counted == len(text))
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from pamqp import commands
 
-from gateway.app import in_the_way
+from gateway.app import find_in_the_way
 from gateway.assembly import assemble
 from gateway.protocols.amqp.conversation import AmqpConversation
 from gateway.session.description import describe
@@ -332,11 +332,11 @@ def test_of_those_whose_client_is_gone_the_one_with_the_fewest_messages_makes_ro
             link.client.close()
         wires.run()
         sessions = [link.session for link in links]
-        assert in_the_way(sessions, "here", None, None, None) is sessions[3]
-        assert in_the_way(sessions, "here", "10.0.0.7", None, None) is sessions[2], "the first has its client"
-        assert in_the_way(sessions, None, "10.0.0.7", "guest", "/") is sessions[2]
-        assert in_the_way(sessions, "there", None, None, None) is None
-        assert in_the_way(sessions[:1], "here", None, None, None) is None
+        assert find_in_the_way(sessions, "here", None, None, None) is sessions[3]
+        assert find_in_the_way(sessions, "here", "10.0.0.7", None, None) is sessions[2], "the first has its client"
+        assert find_in_the_way(sessions, None, "10.0.0.7", "guest", "/") is sessions[2]
+        assert find_in_the_way(sessions, "there", None, None, None) is None
+        assert find_in_the_way(sessions[:1], "here", None, None, None) is None
 
 
 def test_a_broker_that_ends_after_its_client_has_is_no_loss(wires: Wires) -> None:

@@ -79,7 +79,7 @@ async def test_many_topics_are_summed_in_slices_and_only_the_worst_described(
 
     monkeypatch.setattr(status, "consumer_group", noted)
     found = await standalone.snapshot()
-    slices = len(list(live_snapshot.moving(standalone.gateway)))
+    slices = len(list(live_snapshot.gather_moving(standalone.gateway)))
     assert [topic.topic for topic in found.topics] == [f"t{number}" for number in range(999, 992, -1)]
     assert len(described) == 7
     assert slices >= 10

@@ -15,7 +15,7 @@ from gateway.transport.proxy_protocol import (
     Ends,
     MalformedHeaderError,
     ProxyHeader,
-    plain,
+    normalise_address,
     read,
     write,
 )
@@ -122,7 +122,7 @@ def test_ends_of_two_families_are_written_as_ipv6() -> None:
     ],
 )
 def test_addresses_are_shown_as_people_write_them(host: str, shown: str) -> None:
-    assert plain(host) == shown
+    assert normalise_address(host) == shown
 
 
 ports = st.integers(0, 65535)

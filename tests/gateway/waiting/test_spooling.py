@@ -161,12 +161,12 @@ def test_limits_that_are_changed_hold_for_what_waits(protocol: str, disk: Waitin
     client.wait(1)
     client.talk.judge.replace(RuleSet((spools(10, max_age_ns=None),)), client.talk.now)
     assert client.talk.conversation.lines.follows_limits()
-    client.talk.conversation.rules_changed()
+    client.talk.conversation.renew_keys()
     client.talk.conversation.lines.limits_changed()
     client.wait(1)
     assert 8 <= len(client.arrived()) <= 12
     client.talk.judge.replace(RuleSet(()), client.talk.now)
-    client.talk.conversation.rules_changed()
+    client.talk.conversation.renew_keys()
     client.talk.conversation.lines.limits_changed()
     client.wait(1)
     assert client.arrived()[-1] == 29

@@ -174,7 +174,7 @@ async def test_a_view_that_cannot_be_told_is_left_out_and_ends_no_worker(
     view = plane.view
     monkeypatch.setattr(plane, "view", lambda name: 1 << 64 if name == "overhead" else view(name))
     untold = ConnectionView(id=1 << 64, listener="here", protocol="amqp")
-    monkeypatch.setattr(plane, "described", lambda _: [untold])
+    monkeypatch.setattr(plane, "describe_connections", lambda _: [untold])
     async with several.talking():
         await several.parent.gather(["overhead", "connections"])
         assert await several.parent.describe_connections([11]) == [SilentConnectionView(id=11, protocol="amqp", worker=2)]

@@ -8,7 +8,7 @@ from typing import get_args, get_type_hints
 import msgspec
 import pytest
 
-from gateway.workers.rules import TYPES, decode, differ_in_raise_only, encode, hourly_raise, plain, raise_of
+from gateway.workers.rules import TYPES, decode, differ_in_raise_only, encode, hourly_raise, raise_of, tag_types
 from limiter.limits import Limit, LimitChange, Rate
 from limiter.quota_snapshot import Quota
 from limiter.rules.cost import Cost
@@ -73,7 +73,7 @@ def test_an_expired_change_is_not_sent() -> None:
 
 def test_an_unknown_type_is_named() -> None:
     with pytest.raises(TypeError, match="add its type to TYPES"):
-        plain(object())
+        tag_types(object())
 
 
 def types_in(cls: type, found: set[type]) -> set[type]:

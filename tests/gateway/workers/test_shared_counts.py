@@ -24,7 +24,7 @@ WORKERS = 3
 
 @pytest.fixture
 def counts() -> Iterator[SharedCounts]:
-    with SharedCounts.made(WORKERS) as made:
+    with SharedCounts.create(WORKERS) as made:
         yield made
 
 
@@ -37,7 +37,7 @@ def worker(counts: SharedCounts, place: int, **limits: Any) -> Admission:
 
 def test_a_rate_of_new_connections_holds_over_all_workers_and_by_a_reload() -> None:
     second = 1_000_000_000
-    with SharedCounts.made(WORKERS) as counts:
+    with SharedCounts.create(WORKERS) as counts:
         doors = []
         for place in (1, 2, 3):
             doors.append(Admission("rocket", ConnectionLimits(rate=Rate(10)), ConnectionSlots.unbounded()))
@@ -114,10 +114,10 @@ def test_listeners_are_told_apart_and_names_too(counts: SharedCounts) -> None:
     names = [("rocket", BY_ADDRESS, f"10.0.{at // 256}.{at % 256}") for at in range(1000)]
     for at, name in enumerate(names):
         one.add(*name, at)
-    found = Counter(other.elsewhere(*name) - at for at, name in enumerate(names))
+    found = Counter(other.count_elsewhere(*name) - at for at, name in enumerate(names))
     assert found == {0: 1000}, "one in ten million is counted too high"
-    assert other.elsewhere("rabbit", BY_ADDRESS, "10.0.3.1") == other.elsewhere("rocket", BY_USER, "10.0.3.1") == 0
-    assert one.elsewhere(*names[7]) == 0, "its own are not elsewhere"
+    assert other.count_elsewhere("rabbit", BY_ADDRESS, "10.0.3.1") == other.count_elsewhere("rocket", BY_USER, "10.0.3.1") == 0
+    assert one.count_elsewhere(*names[7]) == 0, "its own are not elsewhere"
     assert repr(other) == "<SharedCounts 2 of 3>"
 
 
@@ -177,9 +177,9 @@ def test_memory_of_a_worker_that_has_ended_is_given_back(counts: SharedCounts) -
     assert os.fstat(counts.descriptor).st_blocks > before
     counts.clear(2)
     assert os.fstat(counts.descriptor).st_blocks == before
-    assert SharedCounts(counts.descriptor, WORKERS, 1).elsewhere("rocket", BY_ADDRESS, "10.0.0.7") == 0
+    assert SharedCounts(counts.descriptor, WORKERS, 1).count_elsewhere("rocket", BY_ADDRESS, "10.0.0.7") == 0
     other.add("rocket", BY_ADDRESS, "10.0.0.7", 2)
-    assert SharedCounts(counts.descriptor, WORKERS, 1).elsewhere("rocket", BY_ADDRESS, "10.0.0.7") == 2, "it is the same memory"
+    assert SharedCounts(counts.descriptor, WORKERS, 1).count_elsewhere("rocket", BY_ADDRESS, "10.0.0.7") == 2, "it is the same memory"
 
 
 def test_waiting_for_the_lock_is_bounded_by_the_clock(counts: SharedCounts, monkeypatch: pytest.MonkeyPatch) -> None:

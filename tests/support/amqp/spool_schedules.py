@@ -57,11 +57,11 @@ class SpoolSchedule(Schedule):
         for job in self.disk.collect():
             queue = job.owner
             assert isinstance(queue, PagedQueue)
-            queue.done(job)
+            queue.finish_job(job)
         for _ in range(len(self.disk.out_of_room)):
             waiting = self.disk.out_of_room.popleft()
             assert isinstance(waiting, PagedQueue)
-            waiting.room_again()
+            waiting.resume_writing()
 
     def _look(self, batch: list[Part]) -> None:
         """As `gateway.pipeline.handlers.rate_limit` does."""

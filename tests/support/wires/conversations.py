@@ -69,13 +69,13 @@ class Ports(Routes):
         port = self.ports.setdefault((broker, number), 20911 + len(self.ports))
         return f"gateway.example:{port}"
 
-    def known(self, address: str) -> str:
+    def find_known(self, address: str) -> str:
         return next((self.find(*broker, address) for broker, known in self.addresses.items() if known == address), "")
 
-    def answered(self, result: str, detail: str, client: str) -> None:
+    def note_answer(self, result: str, detail: str, client: str) -> None:
         self.answers.append((result, detail))
 
-    def refused(self, code: int, client: str) -> None:
+    def note_refusal(self, code: int, client: str) -> None:
         self.registrations.append(code)
 
 
@@ -200,11 +200,11 @@ class Talk:
         while disk is not None and (disk.work(WRITE) or disk.work(READ)):
             for job in disk.collect():
                 assert isinstance(job.owner, PagedQueue)
-                job.owner.done(job)
+                job.owner.finish_job(job)
             for _ in range(len(disk.out_of_room)):
                 waiting = disk.out_of_room.popleft()
                 assert isinstance(waiting, PagedQueue)
-                waiting.room_again()
+                waiting.resume_writing()
 
     def wait(self, nanoseconds: int) -> None:
         """Let time pass; what comes due is judged again."""

@@ -160,11 +160,11 @@ class ToyConversation(Conversation):
     def settled(self) -> bool:
         return self.unanswered <= 0
 
-    def rules_changed(self) -> None:
+    def renew_keys(self) -> None:
         if self.origin is not None:
             self.origin = self.context.judge.own(self.origin, self.context.connection)
 
-    def ended(self) -> None:
+    def end(self) -> None:
         if self.origin is not None:
             self.context.judge.release(self.origin)
             self.origin = None

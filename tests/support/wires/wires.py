@@ -107,7 +107,7 @@ class Wires:
         keys_change = self.judge.replace(rules)
         for session in self.sweeper.sessions.values():
             if keys_change:
-                session.conversation.rules_changed()
+                session.conversation.renew_keys()
             if session.conversation.lines.has_paged:
                 session.conversation.lines.limits_changed()
 

@@ -25,7 +25,7 @@ SIGNATURE: Final = b"Signature"
 NUMBERS: Final = {name: re.compile(rb'(?<!\\)"%b"\s*:\s*"?(-?\d+)(?=["\s,}])' % name) for name in (NAME, NAME_OF_LITE)}
 
 
-def for_fewer(data: bytes, start: i64, end: i64, code: int, most: int) -> bytes:
+def rewrite_for_fewer(data: bytes, start: i64, end: i64, code: int, most: int) -> bytes:
     """The request `data[start:end]` for `most` messages instead; b"" where it stays as it is."""
     word: i64 = u32(data, start + 4)
     header_end: i64 = start + PREFIX + (word & 0xFFFFFF)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from gateway.pipeline.actions import holding
-from gateway.pipeline.actions.holding import CONTENDED_NS, MAX_TURNS, REJUDGE_AFTER_NS, REJUDGE_WITHIN_NS, SHUFFLE_NS, due, next_turn
+from gateway.pipeline.actions.holding import (
+    CONTENDED_NS,
+    MAX_TURNS,
+    REJUDGE_AFTER_NS,
+    REJUDGE_WITHIN_NS,
+    SHUFFLE_NS,
+    compute_due,
+    next_turn,
+)
 from gateway.pipeline.actions.table import OWNER_NS
 from gateway.pipeline.conversation import DROPPED, LATER, REFUSED, UNABLE
 from limiter.buckets.bucket import Bucket
@@ -164,9 +172,9 @@ def test_what_is_spooled_waits_as_long_as_its_rule_allows_or_each_message_itself
 
 
 def test_it_is_judged_again_after_its_wait_within_bounds() -> None:
-    assert due(NOW, 30 * MS) == NOW + 30 * MS
-    assert due(NOW, 1) == NOW + REJUDGE_AFTER_NS
-    assert due(NOW, NEVER) == NOW + REJUDGE_WITHIN_NS
+    assert compute_due(NOW, 30 * MS) == NOW + 30 * MS
+    assert compute_due(NOW, 1) == NOW + REJUDGE_AFTER_NS
+    assert compute_due(NOW, NEVER) == NOW + REJUDGE_WITHIN_NS
 
 
 class Line:

@@ -179,7 +179,7 @@ def test_garbage_raises_protocol_error_and_nothing_else(start: bytes, pieces: li
         except ProtocolError:
             pass
         talk.conversation.abandon()
-        talk.conversation.ended()
+        talk.conversation.end()
 
 
 @settings(deadline=None, max_examples=50)

@@ -109,23 +109,23 @@ def test_there_are_no_last_words_before_the_connection_is_open_or_within_a_frame
 
 def test_a_client_whose_broker_is_lost_is_told_where_it_can_hear_it() -> None:
     talk = talking()
-    assert closes(conversation(talk).broker_lost("gone")) == [(320, "CONNECTION_FORCED - gone")]
+    assert closes(conversation(talk).tell_broker_lost("gone")) == [(320, "CONNECTION_FORCED - gone")]
     within = talking()
     within.broker(amqp.deliver(1, b"x" * 100_000)[:50_000])
-    assert conversation(within).broker_lost("gone") == b""
+    assert conversation(within).tell_broker_lost("gone") == b""
     closed = talking()
     closed.broker(BROKER_CLOSES)
-    assert conversation(closed).broker_lost("gone") == b"", "the broker has said it"
+    assert conversation(closed).tell_broker_lost("gone") == b"", "the broker has said it"
     closing = talking()
     closing.client(amqp.method(0, commands.Connection.Close(200, "bye", 0, 0)))
-    assert conversation(closing).broker_lost("gone") == b"", "the client has"
+    assert conversation(closing).tell_broker_lost("gone") == b"", "the client has"
     half = Talk("amqp")
     half.client(amqp.PROTOCOL_HEADER)
     half.broker(amqp.broker_start())
-    assert half.conversation.broker_lost("gone") == b"", "a client takes that for wrong credentials"
+    assert half.conversation.tell_broker_lost("gone") == b"", "a client takes that for wrong credentials"
     never = Talk("amqp")
     never.client(amqp.PROTOCOL_HEADER)
-    assert amqp.names(never.conversation.broker_lost("gone")) == ["Connection.Start"]
+    assert amqp.names(never.conversation.tell_broker_lost("gone")) == ["Connection.Start"]
     assert "send_proxy_protocol (none)" in never.conversation.rejection_reason
 
 
@@ -134,7 +134,7 @@ def test_a_brokers_header_alone_is_its_answer_to_another_protocol_and_no_start()
     talk.client(amqp.PROTOCOL_HEADER)
     talk.broker(amqp.PROTOCOL_HEADER)
     assert talk.to_client == b""
-    assert amqp.names(talk.conversation.broker_lost("gone")) == ["Connection.Start"]
+    assert amqp.names(talk.conversation.tell_broker_lost("gone")) == ["Connection.Start"]
 
 
 def test_a_close_by_the_gateway_tells_both_and_then_nobody_is_heard() -> None:

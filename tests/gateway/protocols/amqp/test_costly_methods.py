@@ -463,7 +463,7 @@ def test_a_connection_that_has_waited_long_enough_is_refused_as_by_a_broker_that
     (close,) = amqp.read(caught.value.last_frames)
     assert close.value.reply_code == 530
     assert "user guest is over its limit of 1/s of rule limit connect (connections), wait " in close.value.reply_text
-    late.conversation.ended()
+    late.conversation.end()
     assert judge.states(late.now)[0].refused == 1
 
 
@@ -473,7 +473,7 @@ def test_nobody_uses_up_the_limit_of_a_user_whose_name_he_knows() -> None:
         stranger = Talk("amqp", judge=judge)
         stranger.client(BEFORE_OPEN + OPEN)
         assert told(stranger) == BEFORE_OPEN, "not before the broker has let it in"
-        stranger.conversation.ended()
+        stranger.conversation.end()
     assert told(connecting(judge)) == BEFORE_OPEN + OPEN
 
 
@@ -483,7 +483,7 @@ def test_a_client_that_gives_up_while_it_waits_does_not_use_the_limit_up() -> No
     gone = connecting(judge)
     leave(gone)
     assert not gone.conversation.lines.holds_close()
-    gone.conversation.ended()
+    gone.conversation.end()
     assert judge.usage()["origins"] == 1
     patient = connecting(judge)
     patient.wait(SECOND)
@@ -495,7 +495,7 @@ def test_rules_that_change_while_a_connection_waits_let_it_in() -> None:
     connecting(judge)
     late = connecting(judge)
     judge.replace(RuleSet((Rule("own", per="connection", limit=Limit(messages=Rate(1000))),)))
-    late.conversation.rules_changed()
+    late.conversation.renew_keys()
     late.wait(100 * MS)
     assert told(late) == BEFORE_OPEN + OPEN
     late.broker(OPEN_OK)
@@ -503,7 +503,7 @@ def test_rules_that_change_while_a_connection_waits_let_it_in() -> None:
     late.broker(said(commands.Channel.OpenOk()))
     late.client(amqp.publish(1, "orders"))
     assert told(late) == said(commands.Channel.Open()) + amqp.publish(1, "orders")
-    late.conversation.ended()
+    late.conversation.end()
 
 
 @pytest.mark.parametrize("more", [{"action": "drop"}, {"action": "close"}, {"fallback": "drop"}, {"per": "topic"}])

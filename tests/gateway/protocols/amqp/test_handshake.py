@@ -122,8 +122,8 @@ def test_a_limit_can_be_for_a_user_on_a_virtual_host() -> None:
     origin = part.key.origin
     assert (origin.protocol, origin.listener, origin.client, origin.user, origin.vhost) == ("amqp", "listener", "10.0.0.7", "ann", b"eu")
     assert origin.sessions == 1
-    talk.conversation.ended()
-    talk.conversation.ended()
+    talk.conversation.end()
+    talk.conversation.end()
     assert origin.sessions == 0
 
 

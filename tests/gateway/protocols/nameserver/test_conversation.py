@@ -434,5 +434,5 @@ def test_what_waits_is_given_up_with_its_client() -> None:
     one = limited_talk()
     one.client(ask(1) + ask(2) + ask(3))
     assert len(one.conversation.abandon()) == 2
-    one.conversation.ended()
+    one.conversation.end()
     assert one.holds_nothing()

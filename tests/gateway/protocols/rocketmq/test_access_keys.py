@@ -200,7 +200,7 @@ def test_topics_in_turn_are_those_of_the_user_that_each_request_claims() -> None
                     assert part.key is not None
                     assert (part.key.name.text(), part.key.origin.user) == (topic, user)
                     assert part.key.origin.sessions == 1, "an origin that is not in use any more"
-    talk.conversation.rules_changed()
+    talk.conversation.renew_keys()
     talk.client(signed(1, "ann"))
     assert talk.parts[-1].key is not None
     assert talk.parts[-1].key.origin.sessions == 1

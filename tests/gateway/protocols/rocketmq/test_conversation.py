@@ -496,10 +496,10 @@ def test_the_origin_is_given_back_once() -> None:
     second = Talk("rocketmq", judge=talk.judge)
     origin = talk.judge.origin("rocketmq", "listener", "10.0.0.7", None)
     assert origin.sessions == 3
-    talk.conversation.ended()
-    talk.conversation.ended()
+    talk.conversation.end()
+    talk.conversation.end()
     assert origin.sessions == 2
-    second.conversation.ended()
+    second.conversation.end()
     assert origin.sessions == 1
 
 

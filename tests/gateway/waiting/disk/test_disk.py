@@ -234,13 +234,13 @@ def test_a_deletion_that_failed_keeps_its_bytes_counted_and_is_tried_again_after
     deleted = [tried(disk, DELETE, "1", length=500), tried(disk, DELETE, "gone", length=100)]
     assert deleted == disk.collect()
     assert isinstance(deleted[0].error, OSError)
-    disk.deleted(deleted[0])
+    disk.finish_deletion(deleted[0])
     assert (disk.used, disk.work(DELETE)) == (2_000, False)
     file.rmdir()
-    disk.deleted(deleted[1])
+    disk.finish_deletion(deleted[1])
     assert disk.used == 1_900, "a file that is gone is deleted"
     assert disk.work(DELETE)
-    disk.deleted(*disk.collect())
+    disk.finish_deletion(*disk.collect())
     assert (disk.used, disk.work(DELETE)) == (1_400, False)
 
 

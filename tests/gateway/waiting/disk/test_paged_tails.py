@@ -14,10 +14,10 @@ class Tail(PageableQueue):
 
     def grow(self, size: int) -> None:
         self.tail_cost += size
-        self.paging.grown(self, size)
+        self.paging.grow_tail(self, size)
 
     def leave(self) -> None:
-        self.paging.emptied(self, self.tail_cost)
+        self.paging.drop_tail(self, self.tail_cost)
         self.tail_cost = 0
 
     def page_out(self) -> bool:

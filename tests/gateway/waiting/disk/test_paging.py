@@ -69,7 +69,7 @@ class Queues:
         for job in self.disk.collect():
             queue = job.owner
             assert isinstance(queue, PagedQueue)
-            queue.done(job)
+            queue.finish_job(job)
             self.most = max(self.most, self.held())
 
     def held(self) -> int:
@@ -152,7 +152,7 @@ def test_a_full_spool_is_not_asked_again_and_again_and_goes_on_when_there_is_roo
     for _ in range(len(queues.disk.out_of_room)):
         queue = queues.disk.out_of_room.popleft()
         assert isinstance(queue, PagedQueue)
-        queue.room_again()
+        queue.resume_writing()
     queues.add(0)
     queues.work(WRITE)
     assert not paging.over()

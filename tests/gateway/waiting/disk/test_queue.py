@@ -70,11 +70,11 @@ class Bench:
         """What the loop does when the spool's descriptor is readable, if it is so within this time."""
         select.select([self.disk.fileno()], [], [], within)
         for job in self.disk.collect():
-            self.queue.done(job)
+            self.queue.finish_job(job)
         for _ in range(len(self.disk.out_of_room)):
             waiting = self.disk.out_of_room.popleft()
             assert waiting is self.queue
-            self.queue.room_again()
+            self.queue.resume_writing()
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
         def met() -> bool:

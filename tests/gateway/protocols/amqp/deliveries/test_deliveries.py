@@ -418,7 +418,7 @@ def test_deliveries_that_the_broker_has_forgotten_pass_before_the_end(end: str) 
     if end == "close":
         got = say_close(talk.conversation, "bye")[0]
     elif end == "lost":
-        got = talk.conversation.broker_lost("bye")
+        got = talk.conversation.tell_broker_lost("bye")
     else:
         talk.broker(close)
         got = heard(talk)
@@ -435,7 +435,7 @@ def test_half_of_a_delivery_does_not_pass_before_the_end(end: str, cut: int) -> 
     talk = consuming(no_ack=True)
     talk.broker(jobs(1, 1, 2) + jobs(1, 3, size=LARGE)[:cut])
     assert heard(talk) == jobs(1, 1)
-    got = say_close(talk.conversation, "bye")[0] if end == "close" else talk.conversation.broker_lost("bye")
+    got = say_close(talk.conversation, "bye")[0] if end == "close" else talk.conversation.tell_broker_lost("bye")
     assert got.startswith(jobs(1, 2))
     assert amqp.names(got[len(jobs(1, 2)) :]) == ["Connection.Close"]
     assert talk.conversation.budget.parked_bytes == 0

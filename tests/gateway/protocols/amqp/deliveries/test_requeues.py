@@ -326,7 +326,7 @@ def test_another_limit_lets_it_go() -> None:
     talk.wait(60 * SECOND)
     assert told(talk) == b""
     talk.judge.replace(RuleSet(()))
-    talk.conversation.rules_changed()
+    talk.conversation.renew_keys()
     talk.wait(SECOND)
     assert requeued(talk) == [1, 2, 3]
 

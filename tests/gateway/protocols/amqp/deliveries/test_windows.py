@@ -109,7 +109,7 @@ def test_those_that_share_a_limit_share_the_window() -> None:
     assert windows == [10, 5, 4]
     says(talk, commands.Basic.Cancel("a", nowait=True), commands.Basic.Cancel("b", nowait=True), commands.Basic.Cancel("c", nowait=True))
     assert says(talk, CONSUME(queue="jobs", consumer_tag="d"))[0].prefetch_count == 10
-    talk.conversation.ended()
+    talk.conversation.end()
     assert talk.judge.origins.consumers == {}
 
 
@@ -365,10 +365,10 @@ def test_of_those_that_share_such_a_limit_and_a_queue_one_comes_at_a_time() -> N
         assert names(says(talk, commands.Basic.Ack(number))) == ["Basic.Cancel", "Basic.Ack"]
         answers(talk, OKS, OKS, commands.Basic.CancelOk(tag))
         if number == 3:
-            talk.conversation.ended()
+            talk.conversation.end()
             talks.remove(talk)
     for talk in talks:
-        talk.conversation.ended()
+        talk.conversation.end()
     assert first.judge.origins.comers == {}
     assert first.judge.origins.fetches == {}
 

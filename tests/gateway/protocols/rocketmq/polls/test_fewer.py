@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gateway.protocols.rocketmq.polls.fewer import for_fewer
+from gateway.protocols.rocketmq.polls.fewer import rewrite_for_fewer
 from gateway.protocols.rocketmq.polls.terms import read_terms
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
@@ -38,7 +38,7 @@ def test_pops_do_too() -> None:
 
 def test_a_number_that_is_no_text_is_found() -> None:
     data = encode_request(11, {"topic": "orders", "consumerGroup": "g", "maxMsgNums": 32, "queueId": 0})
-    changed = for_fewer(data, 0, len(data), 11, 5)
+    changed = rewrite_for_fewer(data, 0, len(data), 11, 5)
     assert read_terms(changed, 8, len(changed), 0, 11).max_messages == 5
     assert json.loads(changed[8:])["extFields"] | {"maxMsgNums": 32} == json.loads(data[8:])["extFields"]
 
@@ -54,7 +54,7 @@ def test_a_number_that_is_no_text_is_found() -> None:
 @pytest.mark.parametrize("binary", [False, True])
 def test_what_cannot_be_changed_safely_stays(extra: dict[str, str], binary: bool) -> None:
     data = encode_request(11, extra, binary=binary)
-    changed = for_fewer(data, 0, len(data), 11, 5)
+    changed = rewrite_for_fewer(data, 0, len(data), 11, 5)
     if "consumerGroup" in extra:
         assert changed in (b"", encode_request(11, extra | {"maxMsgNums": "5"}, binary=binary))
     else:
@@ -66,4 +66,4 @@ def test_one_that_is_said_twice_stays() -> None:
     field = data[-len(b"\x00\x0amaxMsgNums\x00\x00\x00\x0232") :]
     header = data[8 : -len(field) - 4] + (2 * len(field)).to_bytes(4, "big") + 2 * field
     twice = (4 + len(header)).to_bytes(4, "big") + (len(header) | 1 << 24).to_bytes(4, "big") + header
-    assert for_fewer(twice, 0, len(twice), 11, 5) == b""
+    assert rewrite_for_fewer(twice, 0, len(twice), 11, 5) == b""

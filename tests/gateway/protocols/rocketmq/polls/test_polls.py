@@ -251,7 +251,7 @@ def test_held_polls_pass_under_other_rules() -> None:
     talk = Talk("rocketmq", limit(0))
     talk.client(pull(opaque=1))
     talk.judge.replace(talk.judge.rules.__class__(()), talk.now)
-    talk.conversation.rules_changed()
+    talk.conversation.renew_keys()
     talk.wait(200 * MS)
     assert talk.to_broker == pull(opaque=1)
 

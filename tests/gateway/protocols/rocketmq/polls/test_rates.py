@@ -120,7 +120,7 @@ def test_a_client_that_goes_away_while_it_is_first_in_line_holds_the_others_up_f
     world.run(30)
     gone = world.talks[0].conversation
     gone.abandon()
-    gone.ended()
+    gone.end()
     before = world.came()
     world.run(60)
     assert world.came() - before >= 0.95 * 8 * 60 - 2 * BATCH
