@@ -21,6 +21,7 @@ from gateway.pipeline.parts import BODY, PLAIN, REQUEST
 from gateway.protocols.amqp.channel import AmqpChannel
 from gateway.protocols.amqp.deliveries.parked import ParkedPart, Parking, give_clients_tag
 from gateway.protocols.amqp.deliveries.parking_lot import ParkingLot
+from gateway.protocols.amqp.deliveries.subscription import QUEUE, UNSEEN
 from gateway.protocols.amqp.deliveries.verdicts import DeliveryVerdicts
 from limiter.limits import NEVER
 
@@ -69,7 +70,10 @@ class DeliveryEnds:
         return b"".join(pieces)
 
     def recover(self, channel: AmqpChannel) -> None:
-        """The broker has answered basic.recover: what is parked and not acknowledged, it delivers again, under other tags."""
+        """The broker has answered basic.recover: what is parked and not acknowledged, it delivers again, under other tags.
+
+        Not what is of a stream, or may be: RabbitMQ takes that for settled, and goes on behind it.
+        """
         parking = channel.parking
         if parking is None:
             return
@@ -79,7 +83,8 @@ class DeliveryEnds:
         for parked_part in parking.parked_parts:
             part = parked_part.part
             if part.kind == REQUEST:
-                stale = parked_part.consumer is not None and not parked_part.consumer.no_ack
+                consumer = parked_part.consumer
+                stale = consumer is not None and not consumer.no_ack and consumer.source in (UNSEEN, QUEUE)
             if stale and part.kind != PLAIN:
                 self.lot.unpark(part)
                 if part.kind == REQUEST:

@@ -953,6 +953,20 @@ def test_what_has_come_before_a_recover_is_answered_is_not_with_the_client_any_m
     assert "Basic.Consume" in names(change(talk, limit()))
 
 
+@pytest.mark.parametrize("arguments", [{}, {"x-stream-offset": "first"}])
+def test_what_waits_of_a_stream_when_the_broker_recovers_is_passed_on(arguments: dict[str, Any]) -> None:
+    """RabbitMQ goes on behind it: what a recover covers of a stream is settled, and does not come again."""
+    talk, _ = consuming(limit(), prefetch=5, arguments=arguments)
+    talk.to_client = b""
+    talk.broker(b"".join(b"".join(delivery(tag, of_stream=True)) for tag in (1, 2, 3)))
+    says(talk, commands.Basic.Recover(True))
+    talk.broker(b"".join(delivery(4, of_stream=True)) + amqp.method(1, commands.Basic.RecoverOk()))
+    talk.wait(SECOND)
+    told = amqp.names(talk.to_client)
+    assert [told.count(name) for name in ("Basic.Deliver", "ContentHeader", "ContentBody", "Basic.RecoverOk")] == [4, 4, 4, 1]
+    assert talk.conversation.budget.parked_bytes == 0
+
+
 # ---- the gateway's close behind an answer that is to come ------------------------------------------------------------------
 
 CLOSES = Rule("closes", Match(routing_key="k"), limit=Limit(messages=Rate(1, 3600 * SECOND)), action="close", open_for_ns=0)
