@@ -72,7 +72,7 @@ class DeliveryEnds:
     def recover(self, channel: AmqpChannel) -> None:
         """The broker has answered basic.recover: what is parked and not acknowledged, it delivers again, under other tags.
 
-        Not what is of a stream, or may be: RabbitMQ takes that for settled, and goes on behind it.
+        Not what is of a stream: RabbitMQ takes that for settled, and goes on behind it.
         """
         parking = channel.parking
         if parking is None:
