@@ -59,18 +59,6 @@ def rows(file: str, path: str) -> str:
     return markdown_table(table["columns"], cells, 1)
 
 
-def beside(file: str) -> str:
-    """Processor time as multiples of HAProxy's with its default buffers, and sluice's of the cheaper one's of HAProxy and Envoy."""
-    lines = []
-    for row in at(file, "beside.rows"):
-        bar = min(1.0, row["envoy"]) if "envoy" in row else None
-        times = [row.get(name) for name in ("sluice", "envoy", "haproxy, 128 KiB buffers", "relay")]
-        lines.append([row["work"], *(NOTHING if each is None else number(each) for each in (*times, bar and row["sluice"] / bar))])
-    return markdown_table(
-        ["times HAProxy's", "sluice", "Envoy", "HAProxy, 128 KiB buffers", "bare relay", "sluice by the cheaper"], lines, 1
-    )
-
-
 def traffic(file: str) -> str:
     """Of works with traffic: processor time through sluice and its peers as multiples of HAProxy's, and sluice's of the cheaper one's."""
     bench = loaded(RESULTS / file)
@@ -192,7 +180,7 @@ def nights(*files: str) -> str:
 
 
 TABLES: Final[dict[str, Callable[..., str]]] = {
-    "rows": rows, "beside": beside, "traffic": traffic, "refused": refused, "costs": costs, "latencies": latencies, "growth": grown,
+    "rows": rows, "traffic": traffic, "refused": refused, "costs": costs, "latencies": latencies, "growth": grown,
     "workers": two_workers, "capacity": holds, "nights": nights,
 }  # fmt: skip
 
