@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,6 +75,22 @@ static inline int listen_on(const char *port)
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (bind(fd, (struct sockaddr *)&address, sizeof address) < 0 || listen(fd, 1024) < 0) fail("listen");
     return fd;
+}
+
+/* Accepts clients without end; returns in a process of its own for each, with its connection. */
+static inline int accept_in_child(int server)
+{
+    signal(SIGCHLD, SIG_IGN); /* nobody waits for the children */
+    for (;;) {
+        int fd = accept(server, NULL, NULL);
+        if (fd < 0) fail("accept");
+        without_delay(fd);
+        if (fork() == 0) {
+            close(server);
+            return fd;
+        }
+        close(fd);
+    }
 }
 
 static inline void write_all(int fd, const void *data, size_t size)

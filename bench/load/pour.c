@@ -4,7 +4,6 @@
  * messages of traffic. Any other request is answered, too: the gateway asks whether the broker lives.
  */
 #include <poll.h>
-#include <signal.h>
 
 #include "amqp_broker.h"
 #include "traffic.h"
@@ -118,19 +117,9 @@ int main(int count, char **words)
         return 2;
     }
     is_traffic("traffic");
-    int server = listen_on(words[1]);
-    signal(SIGCHLD, SIG_IGN); /* nobody waits for the children */
     signal(SIGPIPE, SIG_IGN);
-    for (;;) {
-        int fd = accept(server, NULL, NULL);
-        if (fd < 0) fail("accept");
-        without_delay(fd);
-        if (fork() == 0) {
-            close(server);
-            if (strcmp(words[2], "amqp") == 0) pour_amqp(fd);
-            else pour_rocketmq(fd);
-            _exit(0);
-        }
-        close(fd);
-    }
+    int fd = accept_in_child(listen_on(words[1]));
+    if (strcmp(words[2], "amqp") == 0) pour_amqp(fd);
+    else pour_rocketmq(fd);
+    return 0;
 }

@@ -4,8 +4,6 @@
  * everything has arrived: in a well-formed frame, because a proxy may decode (AMQP: basic.ack with that tag; RocketMQ: a
  * reply with that remark). The gateway ends an AMQP connection by connection.close, which is answered.
  */
-#include <signal.h>
-
 #include "amqp_broker.h"
 
 #define BUFFER (1 << 20)
@@ -43,31 +41,21 @@ int main(int count, char **words)
         fprintf(stderr, "sink PORT rocketmq|amqp\n");
         return 2;
     }
-    int server = listen_on(words[1]), amqp = strcmp(words[2], "amqp") == 0;
-    signal(SIGCHLD, SIG_IGN); /* nobody waits for the children */
-    for (;;) {
-        int fd = accept(server, NULL, NULL);
-        if (fd < 0) fail("accept");
-        without_delay(fd);
-        if (fork() == 0) {
-            close(server);
-            if (amqp) play_handshake(fd);
-            uint64_t received = 0;
-            ssize_t got;
-            while ((got = read(fd, buffer, BUFFER)) > 0) {
-                size_t close = amqp ? begin_of_close(buffer, (size_t)got) : (size_t)got;
-                if (close < (size_t)got) { /* the gateway ends the connection in words */
-                    tell_received(fd, 1, received + close);
-                    TELL(fd, 0, "\0\012\0\063");
-                    while (read(fd, buffer, BUFFER) > 0) {}
-                    _exit(0);
-                }
-                if (received == 0 && !amqp && memmem(buffer, (size_t)got, QUESTION, sizeof QUESTION - 1)) tell_received(fd, 0, 0);
-                received += (uint64_t)got;
-            }
-            if (got == 0) tell_received(fd, amqp, received);
-            _exit(0);
+    int amqp = strcmp(words[2], "amqp") == 0, fd = accept_in_child(listen_on(words[1]));
+    if (amqp) play_handshake(fd);
+    uint64_t received = 0;
+    ssize_t got;
+    while ((got = read(fd, buffer, BUFFER)) > 0) {
+        size_t close = amqp ? begin_of_close(buffer, (size_t)got) : (size_t)got;
+        if (close < (size_t)got) { /* the gateway ends the connection in words */
+            tell_received(fd, 1, received + close);
+            TELL(fd, 0, "\0\012\0\063");
+            while (read(fd, buffer, BUFFER) > 0) {}
+            return 0;
         }
-        close(fd);
+        if (received == 0 && !amqp && memmem(buffer, (size_t)got, QUESTION, sizeof QUESTION - 1)) tell_received(fd, 0, 0);
+        received += (uint64_t)got;
     }
+    if (got == 0) tell_received(fd, amqp, received);
+    return 0;
 }
