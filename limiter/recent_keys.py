@@ -1,73 +1,106 @@
 """The keys that an origin has used lately, found by the octets of a name where they lie.
 
 The obvious way cuts the name out of what was read and asks a dictionary: two objects a message, and Python's hash of it. Here a hash over
-the octets, in native integers, names one place of a table; what lies there is compared. A name that meets another's place is asked for the
-obvious way and takes it. So a client that invents names whose hashes meet costs itself what all did before, and nobody else: the table is
-its origin's. It grows while names displace each other, to MAX_PLACES at most.
+the octets, in native integers, names four neighbouring places of a table; where one of them has that hash, its name is compared. A name
+that finds no place free is asked for the obvious way, and the oldest of the four goes. The table grows while names displace each other and
+fill a quarter of it. So a client that invents names whose hashes meet costs itself what all did before, no more memory, and nobody else:
+the table is its origin's.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from librt.strings import read_i32_le, read_i64_le
+from librt.strings import read_i64_le
+from librt.vecs import vec
 from mypy_extensions import i64
 
 if TYPE_CHECKING:
     from limiter.keys import Key
 
 MIN_PLACES: Final = 16  # a power of two, as the next; a guess
-MAX_PLACES: Final = 1024  # 16 KB, beside the names; a guess
+MAX_PLACES: Final = 1 << 17  # 3 MB, beside the names, which are then 32,000 at least; a guess
+WAYS: Final = 4  # places that a name may have
 MAX_GROUPS: Final = 8  # of one origin; a guess
-FACTOR: Final = 0x2C1B3C6D  # odd, and below 2**30: the product of it and 32 bits is a native integer
+WORD: Final = 8  # octets
+FACTOR: Final = 0x2C1B3C6D  # odd, and below 2**30, as the next: the product of it and 32 bits is a native integer
+OTHER_FACTOR: Final = 0x1B873593
+LOW_HALF: Final = 0xFFFF_FFFF  # of a word
 
 
 class RecentKeys:
-    """Each key in the place that the hash of its name says."""
+    """Each key in one of the places that the hash of its name says."""
 
-    __slots__ = ("_displaced", "_keys", "_mask", "_names")
+    __slots__ = ("_displaced", "_hashes", "_keys", "_mask", "_names", "_used")
 
-    def __init__(self) -> None:
-        self._mask: i64 = MIN_PLACES - 1
-        self._names: list[bytes] = [b""] * MIN_PLACES
-        self._keys: list[Key | None] = [None] * MIN_PLACES
+    def __init__(self, places: int = MIN_PLACES) -> None:
+        self._clear(places)
+
+    def _clear(self, places: int) -> None:
+        self._mask: i64 = places - WAYS  # of the first of a name's places
+        self._hashes = vec[i64]([-1] * places)  # -1: the place is free
+        self._names: list[bytes] = [b""] * places
+        self._keys: list[Key | None] = [None] * places
+        self._used: i64 = 0  # places
         self._displaced: i64 = 0  # since it has grown
 
     def find(self, data: bytes, start: i64, end: i64) -> Key | None:
         """The key of the name `data[start:end]`, or None where it was not noted lately."""
-        place: i64 = hash_octets(data, start, end) & self._mask
-        name = self._names[place]
-        size: i64 = end - start
-        if len(name) != size:
-            return None
-        at: i64 = 0
-        while at + 8 <= size:
-            if read_i64_le(data, start + at) != read_i64_le(name, at):
-                return None
-            at += 8
-        while at < size:
-            if data[start + at] != name[at]:
-                return None
-            at += 1
-        return self._keys[place]
+        place: i64 = self._place(hash_octets(data, start, end), data, start, end)
+        return None if place < 0 else self._keys[place]
+
+    def _place(self, wanted: i64, data: bytes, start: i64, end: i64) -> i64:
+        """Where the name `data[start:end]` is, whose hash is `wanted`; -1: nowhere."""
+        hashes = self._hashes
+        place: i64 = wanted & self._mask
+        last: i64 = place + WAYS
+        while place < last:
+            if hashes[place] == wanted and is_name(self._names[place], data, start, end):
+                return place
+            place += 1
+        return -1
 
     def note(self, name: bytes, key: Key) -> None:
         """`key` is what the name has; the next `find` knows it."""
-        place: i64 = hash_octets(name, 0, len(name)) & self._mask
-        if self._keys[place] is not None:
-            self._displaced += 1
-            if 4 * self._displaced > self._mask and self._mask < MAX_PLACES - 1:
-                self._grow()
-                place = hash_octets(name, 0, len(name)) & self._mask
+        size: i64 = len(name)
+        wanted: i64 = hash_octets(name, 0, size)
+        place: i64 = self._place(wanted, name, 0, size)
+        if place < 0:
+            place = wanted & self._mask
+            last: i64 = place + WAYS - 1
+            while place < last and self._hashes[place] >= 0:
+                place += 1
+            if self._hashes[place] < 0:
+                self._used += 1
+            else:
+                self._displaced += 1
+                place = wanted & self._mask
+                while place < last:  # the first is the oldest
+                    self._move(place + 1, place)
+                    place += 1
+        hashes = self._hashes
+        hashes[place] = wanted
         self._names[place] = name
         self._keys[place] = key
+        places: i64 = len(self._keys)
+        if 4 * self._displaced >= places and 4 * self._used >= places and places < MAX_PLACES:
+            self._grow()
+
+    def _move(self, source: i64, place: i64) -> None:
+        hashes = self._hashes
+        hashes[place] = hashes[source]
+        self._names[place] = self._names[source]
+        self._keys[place] = self._keys[source]
 
     def forget(self, name: bytes) -> None:
         """The key of `name` shall live no longer for having been used lately."""
-        place: i64 = hash_octets(name, 0, len(name)) & self._mask
-        if self._names[place] == name:
+        place: i64 = self._place(hash_octets(name, 0, len(name)), name, 0, len(name))
+        if place >= 0:
+            hashes = self._hashes
+            hashes[place] = -1
             self._names[place] = b""
             self._keys[place] = None
+            self._used -= 1
 
     def forget_key(self, name: bytes, key: Key) -> None:
         """As `forget`, where `key` is what `name` has."""
@@ -76,18 +109,14 @@ class RecentKeys:
 
     def _grow(self) -> None:
         names, keys = self._names, self._keys
-        self._mask = 4 * (self._mask + 1) - 1
-        self._displaced = 0
-        self._names = [b""] * (self._mask + 1)
-        self._keys = [None] * (self._mask + 1)
+        self._clear(2 * len(keys))
         for name, key in zip(names, keys, strict=True):
             if key is not None:
-                place: i64 = hash_octets(name, 0, len(name)) & self._mask
-                self._names[place] = name
-                self._keys[place] = key
+                self.note(name, key)
+        self._displaced = 0
 
     def __repr__(self) -> str:
-        return f"<RecentKeys {len(self._keys) - self._keys.count(None)}/{len(self._keys)}>"
+        return f"<RecentKeys {self._used}/{len(self._keys)}>"
 
 
 def recent_of_group(key: Key) -> RecentKeys | None:
@@ -100,16 +129,42 @@ def recent_of_group(key: Key) -> RecentKeys | None:
     return found
 
 
+def is_name(name: bytes, data: bytes, start: i64, end: i64) -> bool:
+    """Whether `data[start:end]`, which is not empty, is `name`."""
+    size: i64 = end - start
+    if len(name) != size:
+        return False
+    at: i64 = 0
+    if size < WORD:
+        while at < size:
+            if data[start + at] != name[at]:
+                return False
+            at += 1
+        return True
+    last: i64 = size - WORD
+    while at < last:
+        if read_i64_le(data, start + at) != read_i64_le(name, at):
+            return False
+        at += WORD
+    return read_i64_le(data, start + last) == read_i64_le(name, last)
+
+
 def hash_octets(data: bytes, start: i64, end: i64) -> i64:
     """32 bits of which the last depend on all octets."""
     found: i64 = end - start
     at: i64 = start
-    while at + 4 <= end:
-        found = (found ^ (i64(read_i32_le(data, at)) & 0xFFFF_FFFF)) * FACTOR
-        found = (found ^ found >> 32) & 0xFFFF_FFFF
-        at += 4
-    while at < end:
-        found = (found ^ data[at]) * FACTOR
-        found = (found ^ found >> 32) & 0xFFFF_FFFF
-        at += 1
+    last: i64 = end - WORD
+    if at <= last:
+        while True:
+            word: i64 = read_i64_le(data, at)
+            found = (found ^ word & LOW_HALF) * FACTOR ^ (word >> 32 & LOW_HALF) * OTHER_FACTOR
+            found = (found ^ found >> 32) & LOW_HALF
+            if at == last:
+                break
+            at = min(at + WORD, last)  # the last octets, some of them once more
+    else:
+        while at < end:
+            found = (found ^ data[at]) * FACTOR
+            found = (found ^ found >> 32) & LOW_HALF
+            at += 1
     return found ^ found >> 15

@@ -18,9 +18,10 @@ from gateway.build import build
 LONG: Final[i64] = 96 if build().kind == "compiled" else -1
 # Seven octets are looked at together. The eighth would need a sign, which only compiled code would lose in an overflow.
 SEVEN: Final = 0x00FF_FFFF_FFFF_FFFF
-ONES: Final = 0x0001_0101_0101_0101  # times an octet: that octet seven times
 LOW_BITS: Final = 0x007F_7F7F_7F7F_7F7F
 HIGH_BITS: Final = 0x0080_8080_8080_8080
+FIRST_THREE: Final = 0x0080_8080
+QUOTES: Final = 0x0022_2222_2222_2222
 
 
 def u16(data: bytes, at: i64) -> i64:
@@ -73,30 +74,27 @@ def begins(data: bytes, at: i64, text: bytes) -> bool:
     return read_i64_le(data, at + last) == read_i64_le(text, last)
 
 
-def lacks(data: bytes, start: i64, end: i64, octet: i64) -> bool:
-    """Whether `octet` stands nowhere in `data[start:end]`, which is not the very end of `data`.
+def find_quote(data: bytes, start: i64, end: i64) -> i64:
+    """Where the first quote stands in `data[start:end]`, or -1.
 
-    Seven at a time: an octet's difference is zero where it is alike, and only then does adding LOW_BITS not reach its high bit.
+    Seven octets at a time: an octet's difference is zero where it is alike, and only then does adding LOW_BITS not reach its high bit.
     """
-    if end - start > LONG:
-        return octet not in data[start:end]
     at: i64 = start
-    last: i64 = end - 7
-    if at > last:
-        while at < end:
-            if data[at] == octet:
-                return False
-            at += 1
-        return True
-    pattern: i64 = octet * ONES
-    while True:
-        differs: i64 = (read_i64_le(data, at) & SEVEN) ^ pattern
-        if ((differs & LOW_BITS) + LOW_BITS | differs) & HIGH_BITS != HIGH_BITS:
-            return False
-        if at == last:
-            return True
+    last: i64 = min(end - 8, start + LONG)
+    while at <= last:
+        differs: i64 = (read_i64_le(data, at) & SEVEN) ^ QUOTES
+        alike: i64 = (((differs & LOW_BITS) + LOW_BITS | differs) & HIGH_BITS) ^ HIGH_BITS
+        if alike != 0:
+            if alike & FIRST_THREE == 0:
+                alike >>= 24
+                at += 3
+            while alike & 0x80 == 0:
+                alike >>= 8
+                at += 1
+            return at
         at += 7
-        at = min(at, last)
+    found: int = data.find(b'"', at, end)
+    return found
 
 
 def same(data: bytes, one: i64, other: i64, size: i64) -> bool:

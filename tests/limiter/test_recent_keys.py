@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import gc
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limiter.decisions.origins import Origins
 from limiter.keys import Key, Origin
-from limiter.recent_keys import MAX_PLACES, MIN_PLACES, RecentKeys, hash_octets
+from limiter.recent_keys import MAX_PLACES, MIN_PLACES, WAYS, RecentKeys, hash_octets
 from limiter.rules.rule_set import RuleSet
 from limiter.rules.sender import Sender
 from limiter.topics import amqp_topic
+from support.cases import in_one_loop
 
 ORIGIN = Origin("amqp", Sender("here", "10.0.0.7", "shop"), b"/")
 
@@ -65,16 +67,35 @@ def test_names_whose_hashes_meet_take_each_others_place_and_cost_no_more_memory(
     recent = RecentKeys()
     wanted = hash_octets(b"name-0", 0, 6) & (MAX_PLACES - 1)
     meeting = [
-        name for name in (b"name-%d" % number for number in range(40_000)) if hash_octets(name, 0, len(name)) & (MAX_PLACES - 1) == wanted
+        name for name in (b"name-%d" % number for number in range(800_000)) if hash_octets(name, 0, len(name)) & (MAX_PLACES - 1) == wanted
     ]
-    assert len(meeting) > MIN_PLACES
+    assert len(meeting) > WAYS
     keys = {name: key_of(name) for name in meeting}
     for _ in range(300):
         for name in meeting:
             assert recent.find(name, 0, len(name)) is None
             recent.note(name, keys[name])
             assert recent.find(name, 0, len(name)) is keys[name]
-    assert f"/{MAX_PLACES}>" in repr(recent)
+    assert repr(recent) == f"<RecentKeys {WAYS}/{2 * MIN_PLACES}>"
+
+
+@in_one_loop
+@pytest.mark.parametrize("names", [50, 1_000, 10_000, 40_000])
+def test_all_names_in_use_are_found_but_for_a_few_however_many_they_are(names: int) -> None:
+    recent = RecentKeys()
+    keys = {b"shop.orders.%05d.created" % number: key_of(b"shop.orders.%05d.created" % number) for number in range(names)}
+    missed = names
+    for _ in range(12):
+        missed = 0
+        for name, key in keys.items():
+            found = recent.find(name, 0, len(name))
+            assert found is None or found is key
+            if found is None:
+                missed += 1
+                recent.note(name, key)
+    assert missed <= names // 20, recent
+    places = int(repr(recent).partition("/")[2].removesuffix(">"))
+    assert places <= 32 * names
 
 
 def test_an_origin_that_forgets_its_keys_forgets_these() -> None:
@@ -108,13 +129,30 @@ def test_a_name_is_forgotten_and_not_the_one_that_has_its_place() -> None:
     recent = RecentKeys()
     names = [b"name-%d" % number for number in range(1000)]
     first = names[0]
-    other = next(
-        name for name in names[1:] if hash_octets(name, 0, len(name)) & MIN_PLACES - 1 == hash_octets(first, 0, len(first)) & MIN_PLACES - 1
-    )
-    key = key_of(other)
+    others = [
+        name
+        for name in names[1:]
+        if hash_octets(name, 0, len(name)) & MIN_PLACES - WAYS == hash_octets(first, 0, len(first)) & MIN_PLACES - WAYS
+    ]
+    keys = [key_of(name) for name in others]
     recent.note(first, key_of(first))
-    recent.note(other, key)
+    recent.note(others[0], keys[0])
+    recent.note(others[1], keys[1])
     recent.forget(first)
-    assert recent.find(other, 0, len(other)) is key
-    recent.forget(other)
-    assert recent.find(other, 0, len(other)) is None
+    assert recent.find(first, 0, len(first)) is None
+    assert recent.find(others[1], 0, len(others[1])) is keys[1]
+    recent.forget(others[1])
+    assert recent.find(others[1], 0, len(others[1])) is None
+
+
+def test_a_name_that_is_noted_again_has_one_place() -> None:
+    recent = RecentKeys()
+    names = [b"name-%d" % number for number in range(8)]
+    keys = {name: key_of(name) for name in names}
+    for _ in range(3):
+        for name in names:
+            recent.note(name, keys[name])
+    for name in names:
+        recent.forget(name)
+        assert recent.find(name, 0, len(name)) is None
+    assert repr(recent).startswith("<RecentKeys 0/")

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from librt.strings import read_i64_be
 from mypy_extensions import i64
 
 from gateway.pipeline.context import ConversationContext
@@ -46,7 +47,7 @@ from gateway.protocols.rocketmq.polls.fewer import rewrite_for_fewer
 from gateway.protocols.rocketmq.polls.polls import Polls
 from gateway.protocols.rocketmq.polls.terms import read_terms
 from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, RejectedRequest, Sends
-from gateway.protocols.rocketmq.size_checks import check_header, check_length
+from gateway.protocols.rocketmq.size_checks import MAX_HEADER_BYTES, check_header, check_length
 from gateway.protocols.rocketmq.template_cache import TemplateCache
 from limiter.keys import Key, Origin
 from limiter.operations import REQUEUE
@@ -132,6 +133,10 @@ class Frames:
                 matched = self.templates.matched
                 if matched is not None:
                     key = matched.key
+                    if key is None and header.topic and header.topic[0] != PERCENT:
+                        key = self._key(header)
+                        if key.unnamed:
+                            key = None
             else:
                 header = self._parse(data, at + PREFIX, header_end, kind)
                 opaque = header.opaque
@@ -143,7 +148,9 @@ class Frames:
                 if mixed is not None and mixed.unanswered == one_way:
                     mixed.add(key, end - header_end, opaque, end)
                     run = None
-                    at = end
+                    before: i64 = mixed.count
+                    at = self._extend_mixed(mixed, data, end, size, left)
+                    left -= mixed.count - before
                     continue
             mixed = None
             if (self.rejects_requests or not header.topic) and self._is_own(header):
@@ -353,6 +360,34 @@ class Frames:
         self.mixed = parts[-1] = mixed = MixedSends(run, self.mixing)
         return mixed
 
+    def _extend_mixed(self, mixed: MixedSends, data: bytes, at: i64, size: i64, room: i64) -> i64:
+        """Add to `mixed` the frames from `at` on, `room` at most, that fit the template of its last. Returns where the first other begins.
+
+        All that `decode` looks at is either the same by the template, or a number that is looked at here.
+        """
+        template = self.templates.matched
+        assert template is not None
+        origin = self.origin
+        most: i64 = min(self.whole_frame, self.max_frame)
+        left: i64 = room
+        while left > 0 and size - at >= PREFIX:
+            lengths: i64 = read_i64_be(data, at)
+            header: i64 = lengths & 0xFFFF_FFFF
+            header_end: i64 = at + PREFIX + header
+            end: i64 = at + 4 + (lengths >> 32)
+            if header > MAX_HEADER_BYTES or header_end > end or end > size or end - at > most:  # another serialize type is beyond that, too
+                break
+            opaque: i64 = template.match(data, at + PREFIX, header_end, origin)
+            if opaque < 0:
+                break
+            key = template.key
+            if key is None:
+                break  # `decode` finds it
+            mixed.add(key, end - header_end, opaque, end)
+            at = end
+            left -= 1
+        return at
+
     def end_mixed(self) -> None:
         """What was decoded is all there is of this read."""
         mixed = self.mixed
@@ -398,7 +433,9 @@ class Frames:
         self.templates.forget_keys()
 
     def _key(self, header: Header) -> Key:
-        if header is self.last_header and self.last_key is not None:
+        matched = self.templates.matched
+        fits = matched is not None and matched.header is header and header.topic[0] != PERCENT
+        if header is self.last_header and self.last_key is not None and not fits:
             return self.last_key
         self._claim(header.user)
         raw = header.topic + SEPARATOR + header.group
@@ -407,9 +444,8 @@ class Frames:
             key = self._new_key(header)
         self.last_header = header
         self.last_key = None if key.unnamed else key
-        matched = self.templates.matched
-        ours = self.claimed == header.user and self.origin.keys.get(raw) is key  # else it is counted as nobody's, or no group's, for now
-        if matched is not None and matched.header is header and ours and header.topic[0] != PERCENT:
+        # Else it is counted as nobody's, or no group's, for now.
+        if fits and matched is not None and self.claimed == header.user and self.origin.keys.get(raw) is key:
             matched.note(key)
         return key
 

@@ -315,3 +315,14 @@ def test_what_is_mixed_takes_less_memory_than_parts() -> None:
             tracemalloc.stop()
         assert len(parts) == (120 if mixes else 480)
     assert taken[1] < taken[0]
+
+
+@pytest.mark.parametrize("topics", [1, 2, 50, 400])
+def test_sends_of_any_number_of_topics_are_one_part_a_read(topics: int) -> None:
+    """Whether their keys were noted lately or must be looked up, and with one topic, which shows no other."""
+    talk = Talk("rocketmq", mixes=True)
+    said = b"".join(rocketmq.send(f"topic-{number % topics}", b"z" * (number % 7), opaque=number, one_way=True) for number in range(500))
+    for _ in range(3):
+        parts = read(talk, said)
+    assert [part.count for part in parts] == [500]
+    assert b"".join(part.data[part.start : part.end] for part in parts) == said

@@ -212,7 +212,7 @@ def test_the_templates_of_a_connection_are_bounded(members: int, filler: int) ->
         templates.learn(text, read_json(text))
     assert sum(template.size for template in templates.templates) <= MAX_TEMPLATE_BYTES
     assert size_of(templates) <= 65_536
-    assert all(len(template.kinds) <= MAX_VARYING_FIELDS for template in templates.templates)
+    assert all(len(template.layout.kinds) <= MAX_VARYING_FIELDS for template in templates.templates)
 
 
 def test_a_header_as_long_as_all_that_may_be_kept_is_learned_and_a_longer_one_is_not() -> None:
