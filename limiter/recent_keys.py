@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from librt.strings import read_i64_le
 from librt.vecs import vec
 from mypy_extensions import i64
+
+from common.octets import are_equal, hash_octets
 
 if TYPE_CHECKING:
     from limiter.keys import Key
@@ -22,10 +23,6 @@ MIN_PLACES: Final = 16  # a power of two, as the next; a guess
 MAX_PLACES: Final = 1 << 17  # 3 MB, beside the names, which are then 32,000 at least; a guess
 WAYS: Final = 4  # places that a name may have
 MAX_GROUPS: Final = 8  # of one origin; a guess
-WORD: Final = 8  # octets
-FACTOR: Final = 0x2C1B3C6D  # odd, and below 2**30, as the next: the product of it and 32 bits is a native integer
-OTHER_FACTOR: Final = 0x1B873593
-LOW_HALF: Final = 0xFFFF_FFFF  # of a word
 
 
 class RecentKeys:
@@ -55,8 +52,10 @@ class RecentKeys:
         place: i64 = wanted & self._mask
         last: i64 = place + WAYS
         while place < last:
-            if hashes[place] == wanted and is_name(self._names[place], data, start, end):
-                return place
+            if hashes[place] == wanted:
+                name = self._names[place]
+                if len(name) == end - start and are_equal(name, 0, data, start, end - start):
+                    return place
             place += 1
         return -1
 
@@ -127,44 +126,3 @@ def recent_of_group(key: Key) -> RecentKeys | None:
     if found is None and len(groups) < MAX_GROUPS:
         found = groups[place] = RecentKeys()
     return found
-
-
-def is_name(name: bytes, data: bytes, start: i64, end: i64) -> bool:
-    """Whether `data[start:end]`, which is not empty, is `name`."""
-    size: i64 = end - start
-    if len(name) != size:
-        return False
-    at: i64 = 0
-    if size < WORD:
-        while at < size:
-            if data[start + at] != name[at]:
-                return False
-            at += 1
-        return True
-    last: i64 = size - WORD
-    while at < last:
-        if read_i64_le(data, start + at) != read_i64_le(name, at):
-            return False
-        at += WORD
-    return read_i64_le(data, start + last) == read_i64_le(name, last)
-
-
-def hash_octets(data: bytes, start: i64, end: i64) -> i64:
-    """32 bits of which the last depend on all octets."""
-    found: i64 = end - start
-    at: i64 = start
-    last: i64 = end - WORD
-    if at <= last:
-        while True:
-            word: i64 = read_i64_le(data, at)
-            found = (found ^ word & LOW_HALF) * FACTOR ^ (word >> 32 & LOW_HALF) * OTHER_FACTOR
-            found = (found ^ found >> 32) & LOW_HALF
-            if at == last:
-                break
-            at = min(at + WORD, last)  # the last octets, some of them once more
-    else:
-        while at < end:
-            found = (found ^ data[at]) * FACTOR
-            found = (found ^ found >> 32) & LOW_HALF
-            at += 1
-    return found ^ found >> 15

@@ -58,7 +58,14 @@ ONCE = (
 # The same code twice, as Python and compiled: `make test` runs these on both builds. All others run once, on the build that is installed.
 # So do those of them that try hundreds of random cases: a fault in our logic is in both builds, one of mypyc's in the compiled one, and
 # they are most of what the others cost. `make test-long` has them on the source tree, too.
-TWICE = ("tests/contracts/test_protocols.py", "tests/fuzz/", "tests/gateway/protocols/", "tests/gateway/waiting/", "tests/limiter/")
+TWICE = (
+    "tests/common/test_octets.py",
+    "tests/contracts/test_protocols.py",
+    "tests/fuzz/",
+    "tests/gateway/protocols/",
+    "tests/gateway/waiting/",
+    "tests/limiter/",
+)
 RANDOM = (  # of TWICE, beside all that are hypothesis's
     "tests/fuzz/test_blind.py", "tests/fuzz/test_round.py", "tests/gateway/protocols/amqp/test_confirm_schedules.py",
 )  # fmt: skip

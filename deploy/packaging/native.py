@@ -46,6 +46,7 @@ RARE: Final = (
 _WORD: Final = re.compile(r"\b[A-Za-z_]\w*")
 _OWN_HEADER: Final = re.compile(r'^#include "__native.*\n', re.MULTILINE)
 _LITERAL: Final = re.compile(r"\bCPyStatics\[(\d+)\]")
+_BY_HAND: Final = re.compile(r"^static inline (?:char|int64_t) (\w+)\(", re.MULTILINE)
 # The code of a module's import runs once, and stays in memory. Its size is the product of its definitions and of what each may have to
 # free: to optimise it took two fifths of the compiler's time. As it is written it has 1.7 MB; optimised for size, which takes a tenth of
 # the time, a third of that.
@@ -164,6 +165,24 @@ def _name_literals(unit: str, code: str) -> tuple[str, dict[str, int]]:
     return code, {name: number for number, name in names.items()}
 
 
+def put_by_hand(code: str, by_hand: str, file: str) -> str:
+    """The C that mypyc has made of a module, where functions that `by_hand` has, too, call those: `file` is where that was read.
+
+    The naive way is a module of C that Python imports: a call of it from compiled code boxes its arguments, which costs more than it saves.
+    Raises SystemExit where mypyc has not made such a function.
+    """
+    for name in _BY_HAND.findall(by_hand):
+        made = re.compile(rf"^((?:char|int64_t) CPyDef_\w*___{name}\()([^)]*)\) \{{\n.*?^\}}$", re.MULTILINE | re.DOTALL)
+        code, count = made.subn(lambda found: f"{found[1]}{found[2]}) {{ return {name}({_names(found[2])}); }}", code)  # noqa: B023
+        if count != 1:
+            raise SystemExit(f"{file}: mypyc has made {count} functions of the name {name}, with a signature of native types; 1 is wanted")
+    return by_hand + code
+
+
+def _names(parameters: str) -> str:
+    return ", ".join(_WORD.findall(parameter)[-1] for parameter in parameters.split(","))
+
+
 class NativeLibrary:
     """One library of compiled modules, and for each module a small one that Python imports, which loads it from there.
 
@@ -219,7 +238,13 @@ class NativeLibrary:
         runtime = [Path(path).relative_to(root / written) for path in first.sources if not Path(path).name.startswith("__native")]
         table = "".join(f'#include "{path}"\n' for path in runtime) + table
         headers, table = (_OWN_HEADER.sub("", text) for text in (headers, table))
-        return self._units({name.removeprefix("__native_").replace("___", "."): text for name, text in files.items()}, table, headers)
+        modules = {name.removeprefix("__native_").replace("___", "."): text for name, text in files.items()}
+        for path in paths:
+            by_hand = (source_root / path).with_suffix(".c")
+            if by_hand.exists():
+                module = path.removesuffix(".py").replace("/", ".")
+                modules[module] = put_by_hand(modules[module], by_hand.read_text(), str(by_hand))
+        return self._units(modules, table, headers)
 
     def _units(self, files: Mapping[str, str], table: str, headers: str) -> list[Unit]:
         declarations = Declarations(headers)

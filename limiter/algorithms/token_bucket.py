@@ -71,6 +71,11 @@ class Tokens:
             return -1
         return (self._level - kept_ns * self._amount) // self._per_ns
 
+    def fits(self, cost: int, now: int) -> bool:
+        """Whether `cost` can be taken now, in any parts; not even 0 where there is a debt."""
+        self.refill(now)
+        return cost * self._per_ns <= self._level and self._full > 0
+
     def take(self, count: int, cost: int) -> None:
         self._level -= count * cost * self._per_ns
 
@@ -220,6 +225,14 @@ class TokenBucket(Algorithm):
         tokens = self._bytes
         if tokens is not None:
             tokens.take(count, size)
+
+    def fits(self, messages: int, size: int, now: int) -> bool:
+        """Whether so many messages and bytes can be taken now, in any parts: `room` has them."""
+        tokens = self._messages
+        if tokens is not None and not tokens.fits(messages, now):
+            return False
+        tokens = self._bytes
+        return tokens is None or tokens.fits(size, now)
 
     def room(self, kept_ns: int, now: int) -> tuple[int, int]:
         """The messages and bytes that would pass now in any parts, while `kept_ns` of the rate stay; what costs more may pass as well.

@@ -90,7 +90,7 @@ def all_fit(columns: Columns, asked: list[Bucket], now: int) -> bool:
         if breaker.open_until != 0 and breaker.is_open(now):
             return False
         algorithm = bucket.algorithm
-        if isinstance(algorithm, TokenBucket) and not has_room(algorithm.room(0, now), bucket):
+        if isinstance(algorithm, TokenBucket) and not algorithm.fits(bucket.asked, bucket.asked_bytes, now):
             return False
     for of_key in columns.sums:
         share = of_key.key.share

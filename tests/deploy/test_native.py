@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "deploy" / "packaging"))
-from native import Declarations, NativeLibrary, units_of
+from native import Declarations, NativeLibrary, put_by_hand, units_of
 
 BUCKETS = """
 class Bucket:
@@ -129,6 +129,36 @@ def test_what_does_not_pass_mypyc_ends_the_build_and_says_where(project: Project
     with pytest.raises(SystemExit):
         project.build()
     assert "project/gate/ports.py:4: error:" in "".join(capfd.readouterr())
+
+
+BY_HAND = "static inline int64_t twice(int64_t number)\n{\n    return 3 * number; /* it can be told from the other */\n}\n"
+TWICE = """
+from mypy_extensions import i64
+
+
+def twice(number: i64) -> i64:
+    return 2 * number
+
+
+def decide(tokens: int, count: int) -> int:
+    return twice(tokens) + count
+"""
+
+
+def test_a_function_that_is_also_written_in_c_is_that(project: Project) -> None:
+    """For compiled code and for Python's, which both call it by its name."""
+    project.write("gate/gates", TWICE)
+    (project.root / "source" / "project" / "gate" / "gates.c").write_text(BY_HAND)
+    project.build()
+    assert project.answer("decide(5, 1), __import__('project.gate.gates').gate.gates.twice(2)") == "(16, 6)"
+
+
+@pytest.mark.parametrize(
+    "made", ["int64_t CPyDef_gates___double(int64_t cpy_r_number)", "PyObject *CPyDef_gates___twice(PyObject *cpy_r_number)"]
+)
+def test_c_for_a_function_that_mypyc_has_not_made_so_ends_the_build(made: str) -> None:
+    with pytest.raises(SystemExit, match=r"gates\.c: mypyc has made 0 functions of the name twice"):
+        put_by_hand(f"{made} {{\n    return 0;\n}}\n", BY_HAND, "gates.c")
 
 
 def test_a_large_folder_is_cut_into_units_and_each_module_is_in_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from common.octets import hash_octets
 from limiter.decisions.origins import Origins
 from limiter.keys import Key, Origin
-from limiter.recent_keys import MAX_PLACES, MIN_PLACES, WAYS, RecentKeys, hash_octets
+from limiter.recent_keys import MAX_PLACES, MIN_PLACES, WAYS, RecentKeys
 from limiter.rules.rule_set import RuleSet
 from limiter.rules.sender import Sender
 from limiter.topics import amqp_topic

@@ -23,6 +23,7 @@ from typing import Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
+from common.octets import u16, u32, u64
 from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.amqp.blocked_notices import BlockedNotices
 from gateway.protocols.amqp.broker_methods import BrokerMethods
@@ -48,7 +49,6 @@ from gateway.protocols.amqp.frames import (
 from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.amqp.passthrough import PASSTHROUGH, Passthrough
 from gateway.protocols.amqp.replies import GatewayReplies
-from gateway.protocols.octets import u16, u32, u64
 
 CHANGED_CONFIRMS: Final = BytesWriter()  # in a client's own tags; one buffer for all connections, empty between two frames
 JOIN_ABOVE_PIECES: Final = 16  # of one read; more are joined, because a copy costs less than so many buffers: a guess

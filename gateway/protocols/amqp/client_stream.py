@@ -18,6 +18,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from common.octets import u16, u32
 from gateway.pipeline.context import ConversationContext
 from gateway.pipeline.parts import BODY, PLAIN, Part
 from gateway.protocols.amqp.channel import AWAITS_BODY, AWAITS_HEADER, AWAITS_METHOD, AmqpChannel
@@ -56,7 +57,6 @@ from gateway.protocols.amqp.frames import (
 )
 from gateway.protocols.amqp.handshake import Handshake, greeting, other_version
 from gateway.protocols.amqp.publishes import Publishes, too_large
-from gateway.protocols.octets import u16, u32
 
 WHOLE_FRAME_BYTES: Final = 262144  # of payload; body frames up to this size are forwarded whole: a guess
 MAX_FRAMES_PER_CALL: Final = 8192  # for fairness; interpreted, a read full of 8-byte frames would take about 8 ms

@@ -12,8 +12,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from common.octets import u32
 from gateway.protocols.amqp.header_tables import after_value, find_entry
-from gateway.protocols.octets import u32
 
 HEADERS_OCTET: Final = 0x20  # HEADERS_FLAG, in the first octet of the property flags
 MARK: Final = b"CC"  # in both names

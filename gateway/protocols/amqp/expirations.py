@@ -11,8 +11,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from common.octets import u16, u32
 from gateway.protocols.amqp.frames import HEADER, OVERHEAD
-from gateway.protocols.octets import u16, u32
 from limiter.limits import NEVER
 
 SHORT_STRING: Final = 0  # of property: preceded by its length, in a byte

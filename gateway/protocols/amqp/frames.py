@@ -23,9 +23,9 @@ from typing import Final
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64
 
+from common.octets import u32
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import PLAIN, Part
-from gateway.protocols.octets import u32
 
 METHOD: Final = 1
 HEADER: Final = 2

@@ -9,7 +9,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from gateway.protocols.octets import begins, u16, u32
+from common.octets import begins, u16, u32
 
 HEADERS_FLAG: Final = 0x2000  # bits of the property flags: the third property is the table
 CONTENT_TYPE_FLAG: Final = 0x8000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
+from common.octets import u32
 from gateway.pipeline.mixing import Mixing
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.protocols.amqp.frames import OVERHEAD
-from gateway.protocols.octets import u32
 from limiter.columns import Columns
 from limiter.request import Request
 

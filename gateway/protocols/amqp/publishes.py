@@ -15,6 +15,7 @@ from typing import Final
 from librt.strings import read_i64_be, read_i64_le
 from mypy_extensions import i64
 
+from common.octets import count_equal, u16, u32, u64
 from gateway.build import build
 from gateway.pipeline.context import ConversationContext
 from gateway.pipeline.errors import ProtocolError
@@ -42,7 +43,6 @@ from gateway.protocols.amqp.frames import (
 )
 from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.amqp.mixed_publishes import MixedPublishes
-from gateway.protocols.octets import count_equal_bytes, u16, u32, u64
 from limiter.columns import Columns
 from limiter.keys import Key, Origin
 from limiter.recent_keys import RecentKeys
@@ -100,7 +100,7 @@ class Publishes:
                 known = ahead
                 if read_i64_le(data, before + ahead - 8) != read_i64_le(data, pos + ahead - 8):  # the sizes of bodies differ, mostly
                     known = method
-                known = count_equal_bytes(data, before, pos, known)
+                known = count_equal(data, before, pos, known)
                 if known == ahead and data[pos + whole - 1] == END:
                     count += 1
                     room -= 1

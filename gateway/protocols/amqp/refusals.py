@@ -16,6 +16,7 @@ from typing import Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
+from common.octets import u32, u64
 from gateway.pipeline.parts import EXPIRED, Part
 from gateway.protocols.amqp.frames import (
     BASIC_RETURN,
@@ -28,7 +29,6 @@ from gateway.protocols.amqp.frames import (
     short_string,
     write_nacks,
 )
-from gateway.protocols.octets import u32, u64
 from limiter.decisions.caps import is_cap
 from limiter.limits import NEVER
 from limiter.operations import CONNECT

@@ -10,11 +10,11 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from common.octets import u32
 from gateway.pipeline.trace_context import MAX_VALUE_BYTES, TRACEPARENT
 from gateway.protocols.amqp.frames import HEADER, OVERHEAD
 from gateway.protocols.amqp.header_tables import after_value, find_entry
 from gateway.protocols.amqp.refusals import publish_end
-from gateway.protocols.octets import u32
 
 LONG_STRING: Final = 83  # S
 

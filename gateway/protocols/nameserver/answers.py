@@ -11,11 +11,11 @@ from typing import Final
 import msgspec
 from mypy_extensions import i64
 
+from common.octets import u16, u32
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.routes import RouteError, Routes
 from gateway.protocols.nameserver.pending_requests import PendingRequests
 from gateway.protocols.nameserver.rewriting import rewrite
-from gateway.protocols.octets import u16, u32
 from gateway.protocols.rocketmq.headers import BINARY, JSON, RESPONSE, signed32
 from gateway.protocols.rocketmq.outstanding import decode_head
 from gateway.protocols.rocketmq.refusals import build_refusals

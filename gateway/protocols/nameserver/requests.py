@@ -13,10 +13,10 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from common.octets import u16, u32
 from gateway.pipeline.parts import PLAIN, Part
 from gateway.protocols.nameserver.held_requests import LimitedRequest
 from gateway.protocols.nameserver.pending_requests import PendingRequests
-from gateway.protocols.octets import u16, u32
 from gateway.protocols.rocketmq.costly_requests import OPERATION_OF
 from gateway.protocols.rocketmq.header_ambiguity import unreadable
 from gateway.protocols.rocketmq.headers import (

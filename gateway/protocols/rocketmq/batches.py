@@ -15,7 +15,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from gateway.protocols.octets import u16, u32
+from common.octets import u16, u32
 
 FIXED: Final = 22  # bytes of an entry besides body and properties
 

@@ -12,9 +12,9 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from common.octets import u32
 from gateway.pipeline.empties import NO_ITEMS, added
 from gateway.pipeline.errors import ProtocolError
-from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.outstanding import Outstanding
 
 MAX_FRAME_LENGTH: Final = 0x3FFF_FFFF  # 1 GiB; clients take 16 to 128 MiB (`docs/design/rocketmq.md` 1.1); a first letter (`HTTP`) is more

@@ -19,12 +19,12 @@ from typing import Any, Final
 
 from mypy_extensions import i64
 
+from common.octets import u32
 from gateway.pipeline.context import ConversationContext
 from gateway.pipeline.conversation import DROPPED, REFUSED, UNABLE, Conversation
 from gateway.pipeline.empties import NO_ITEMS
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import BODY, REQUEST, Part
-from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.broker_stream import BrokerStream
 from gateway.protocols.rocketmq.frames import Frames
 from gateway.protocols.rocketmq.goodbye import build_go_away, build_unavailable, understands

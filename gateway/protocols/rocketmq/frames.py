@@ -18,10 +18,10 @@ from typing import Final
 from librt.strings import read_i64_be
 from mypy_extensions import i64
 
+from common.octets import u32
 from gateway.pipeline.context import ConversationContext
 from gateway.pipeline.mixing import MIN_MIXED_AHEAD, Mixing
 from gateway.pipeline.parts import BODY, PLAIN, REQUEST, Part
-from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.batches import count_batch
 from gateway.protocols.rocketmq.costly_requests import OPERATION_OF
 from gateway.protocols.rocketmq.headers import (

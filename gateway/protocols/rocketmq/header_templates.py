@@ -21,8 +21,7 @@ with another text put in its place, the header must mean that topic and be other
 the topic is read from, whatever nested or doubled members are around it. Only printable ASCII without quote and backslash is taken for a
 topic: every parser reads these as they stand.
 
-The header is compared eight octets at a time, with words that all templates alike share (`Layout`), and quotes are looked for in seven at
-a time. So a header costs a sixth of its parsing when compiled. A topic that is not the last one's adds a look into a table of keys
+A header costs an eighth of its parsing when compiled. A topic that is not the last one's adds a look into a table of keys
 (`limiter.recent_keys`); where it is not there, a look at each of its octets and a new Header.
 """
 
@@ -32,11 +31,11 @@ import re
 from typing import Final
 
 from librt.strings import read_i64_le
-from librt.vecs import append, vec
+from librt.vecs import vec
 from mypy_extensions import i64
 
+from common.octets import are_equal, begins, find_quote
 from gateway.pipeline.errors import ProtocolError
-from gateway.protocols.octets import begins, find_quote
 from gateway.protocols.rocketmq.headers import CONSUMES, LONG_NAMES, MAX_NAME_BYTES, RETRY, SHORT_NAMES, Header, read_json
 from limiter.keys import Key, Origin
 from limiter.recent_keys import RecentKeys, recent_of_group
@@ -142,35 +141,17 @@ shared: Final[dict[tuple[bytes, ...], Layout]] = {}
 
 
 class Layout:
-    """What stays in headers that are alike, cut where a value varies: `segment varying segment varying … segment`. It never changes.
+    """What stays in headers that are alike, cut where a value varies: `segment varying segment varying … segment`. It never changes."""
 
-    The octets of the segments stand eight to a word, so that comparing takes a read of the header and one of the words. The last word of a
-    segment ends where the segment ends. So it has octets of the word before it once more, or is masked where the segment is shorter.
-    """
-
-    __slots__ = ("kinds", "masks", "segments", "sizes", "words")
+    __slots__ = ("kinds", "sizes", "text")
 
     def __init__(self, segments: tuple[bytes, ...], kinds: bytes) -> None:
-        self.segments = segments
+        self.text = b"".join(segments)  # of all segments
+        self.sizes = vec[i64]([len(segment) for segment in segments])
         self.kinds = kinds  # of the varying values
-        self.words = vec[i64]()
-        self.sizes = vec[i64]()  # octets of each segment
-        self.masks = vec[i64]()  # of the last word of each segment
-        for segment in segments:
-            size = len(segment)
-            whole = max(0, (size - 1) // WORD)
-            for number in range(whole):
-                self.words = append(self.words, to_word(segment[WORD * number : WORD * number + WORD]))
-            self.words = append(self.words, to_word(segment[-WORD:].rjust(WORD, b"\0")))
-            self.sizes = append(self.sizes, size)
-            self.masks = append(self.masks, -(1 << 8 * (WORD - min(size, WORD))) if size else 0)
 
     def __repr__(self) -> str:
-        return f"<Layout {self.segments}>"
-
-
-def to_word(octets: bytes) -> int:
-    return int.from_bytes(octets, "little", signed=True)
+        return f"<Layout {self.text!r} {list(self.sizes)}>"
 
 
 def find_layout(segments: tuple[bytes, ...], kinds: bytes) -> Layout:
@@ -211,13 +192,15 @@ class HeaderTemplate:
 
     def build_specimen(self) -> tuple[bytes, set[int]]:
         """A header like this one, with opaque 0, and where in it the varying fields begin."""
-        segments = self.layout.segments
-        text = segments[0]
+        layout = self.layout
+        end: i64 = layout.sizes[0]
+        text = layout.text[:end]
         places: set[int] = set()
-        for index, kind in enumerate(self.layout.kinds):
+        for index, kind in enumerate(layout.kinds):
             places.add(len(text))
-            value = self.name if kind == NAME else b"" if kind == TEXT else b"0"
-            text += value + segments[index + 1]
+            start = end
+            end += layout.sizes[index + 1]
+            text += (self.name if kind == NAME else b"" if kind == TEXT else b"0") + layout.text[start:end]
         return text, places
 
     def note(self, key: Key) -> None:
@@ -239,34 +222,24 @@ class HeaderTemplate:
     def match(self, data: bytes, start: i64, end: i64, origin: Origin | None = None) -> i64:
         """The opaque of the header `data[start:end]` if it is like this one, else -1. `origin`: whose keys are good for `key`."""
         layout = self.layout
-        words = layout.words
         sizes = layout.sizes
-        masks = layout.masks
+        same = layout.text
         kinds = layout.kinds
         fields: i64 = len(kinds)
-        if start < WORD and sizes[0] < WORD:  # never in a frame, whose header has eight octets before it
-            return -1
         at: i64 = start
         opaque: i64 = -1
         index: i64 = 0
-        word: i64 = 0
+        place: i64 = 0  # of the segment in `same`
         name_at: i64 = -1
         name_end: i64 = -1
         while True:
-            after: i64 = at + sizes[index]
-            if after > end:
-                return -1
-            last: i64 = after - WORD
-            while at < last:
-                if read_i64_le(data, at) != words[word]:
-                    return -1
-                at += WORD
-                word += 1
-            if (read_i64_le(data, last) ^ words[word]) & masks[index] != 0:
+            size: i64 = sizes[index]
+            after: i64 = at + size
+            if after > end or not are_equal(data, at, same, place, size):
                 return -1
             if index == fields:
                 break
-            word += 1
+            place += size
             kind: i64 = kinds[index]
             if kind == TEXT:
                 at = find_end_of_text(data, after, end)

@@ -25,8 +25,8 @@ from typing import Any, Final
 import msgspec
 from mypy_extensions import i64
 
+from common.octets import u16, u32
 from gateway.pipeline.errors import ProtocolError
-from gateway.protocols.octets import u16, u32
 from gateway.protocols.rocketmq.costly_requests import OPERATION_OF
 from gateway.protocols.rocketmq.header_ambiguity import NAMES, decode_raw, is_plain, refuse_ambiguous, unreadable
 from gateway.protocols.rocketmq.loose_texts import is_plain_text, is_utf8, tighten

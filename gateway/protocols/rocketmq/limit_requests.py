@@ -18,8 +18,8 @@ from typing import Final
 import msgspec
 from mypy_extensions import i64
 
+from common.octets import u16, u32
 from gateway.pipeline.errors import ProtocolError
-from gateway.protocols.octets import u16, u32
 from gateway.protocols.rocketmq.header_ambiguity import unreadable
 from gateway.protocols.rocketmq.headers import BINARY, FIXED, decode_any
 from gateway.protocols.rocketmq.refusals import VERSION

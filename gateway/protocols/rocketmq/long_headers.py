@@ -20,8 +20,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from common.octets import u16, u32
 from gateway.pipeline.errors import ProtocolError
-from gateway.protocols.octets import u16, u32
 from gateway.protocols.rocketmq.headers import FIXED, JSON, LONG_NAMES, ONE_WAY, RESPONSE, SHORT_NAMES, signed32
 from gateway.protocols.rocketmq.refusals import build_refusals
 from gateway.protocols.rocketmq.size_checks import MAX_HEADER_BYTES, header_too_long

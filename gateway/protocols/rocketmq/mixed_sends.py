@@ -5,9 +5,9 @@ from __future__ import annotations
 from librt.vecs import append, vec
 from mypy_extensions import i64
 
+from common.octets import u32
 from gateway.pipeline.mixing import Mixing
 from gateway.pipeline.parts import REQUEST, Part
-from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.requests import Sends
 from limiter.columns import FIRST_ROWS, Columns
 from limiter.keys import Key

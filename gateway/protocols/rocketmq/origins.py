@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
+from common.octets import u32
 from gateway.pipeline.context import ConversationContext
-from gateway.protocols.octets import u32
 
 if TYPE_CHECKING:
     from limiter.keys import Origin

@@ -14,9 +14,9 @@ from typing import Any, Final
 import msgspec
 from mypy_extensions import i64, mypyc_attr
 
+from common.octets import u16, u32
 from gateway.pipeline.empties import NO_ENTRIES, NO_ITEMS, added, put
 from gateway.pipeline.reports import BusySignal
-from gateway.protocols.octets import u16, u32
 from gateway.protocols.rocketmq.busy import busy_signal
 from gateway.protocols.rocketmq.headers import RESPONSE, signed32
 from limiter.algorithms.slots import ANSWERED, BUSY, FAILED, GIVEN_UP

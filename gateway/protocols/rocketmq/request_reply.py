@@ -11,8 +11,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from common.octets import u32
 from gateway.pipeline.parts import Part
-from gateway.protocols.octets import u32
 
 PREFIX: Final = 8  # bytes before the header
 REQUESTER: Final = b"REPLY_TO_CLIENT"

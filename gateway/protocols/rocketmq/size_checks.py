@@ -6,8 +6,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from common.octets import u32
 from gateway.pipeline.errors import ProtocolError
-from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.headers import BINARY
 from gateway.protocols.rocketmq.protocol_detection import looks_like_kafka, too_large
 

@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 from mypy_extensions import i64
 
+from common.octets import u16, u32
 from gateway.pipeline.trace_context import MAX_VALUE_BYTES, TRACEPARENT
-from gateway.protocols.octets import u16, u32
 from gateway.protocols.rocketmq.headers import JSON, LONG_NAMES, SHORT_NAMES, decode_any
 
 PREFIX: Final = 8  # bytes before the header

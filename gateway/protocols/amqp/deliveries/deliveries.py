@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from common.octets import u32
 from gateway.pipeline.parts import PLAIN, Part
 from gateway.protocols.amqp.broker_requests import BrokerRequests
 from gateway.protocols.amqp.channel import AmqpChannel
@@ -58,7 +59,6 @@ from gateway.protocols.amqp.frames import (
     method_frame,
     method_of,
 )
-from gateway.protocols.octets import u32
 
 if TYPE_CHECKING:
     from gateway.pipeline.held_budget import HeldBudget

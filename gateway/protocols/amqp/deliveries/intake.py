@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
+from common.octets import are_equal, u16, u32, u64
 from gateway.pipeline.parts import BODY, PLAIN, REQUEST, Part
 from gateway.protocols.amqp.channel import AmqpChannel
 from gateway.protocols.amqp.channel_states import CLIENT_CLOSED
@@ -22,7 +23,6 @@ from gateway.protocols.amqp.deliveries.parking_lot import ParkingLot
 from gateway.protocols.amqp.deliveries.subscription import ASKED, QUEUE, STREAM, UNSEEN, Consumer
 from gateway.protocols.amqp.deliveries.windows import Windows
 from gateway.protocols.amqp.frames import BASIC_DELIVER, BODY_FRAME, END, HEADER, METHOD, OVERHEAD
-from gateway.protocols.octets import same, u16, u32, u64
 
 if TYPE_CHECKING:
     from limiter.judge import Judge
@@ -124,7 +124,7 @@ class DeliveryIntake:
             if data[pos + 11] != size_of_name:
                 break
             if size_of_name <= SHORT_TAG_BYTES:
-                if count > 0 and not same(data, first, pos + 12, size_of_name):
+                if count > 0 and not are_equal(data, first, data, pos + 12, size_of_name):
                     break
             elif data[pos + 12 : pos + 12 + size_of_name] != name:
                 break

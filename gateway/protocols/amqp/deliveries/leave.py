@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from common.octets import u64
 from gateway.protocols.amqp.channel_states import OF_GATEWAY
 from gateway.protocols.amqp.frames import BASIC_CONSUME_OK, BASIC_DELIVER, read_short_string
-from gateway.protocols.octets import u64
 
 
 class Leave:

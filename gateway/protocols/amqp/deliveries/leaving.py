@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from common.octets import u32
 from gateway.pipeline.empties import NO_ENTRIES, put
 from gateway.pipeline.parts import PLAIN, Part
 from gateway.protocols.amqp.broker_requests import cancel, give_back
@@ -43,7 +44,6 @@ from gateway.protocols.amqp.frames import (
     QUEUE_DECLARE,
     method_frame,
 )
-from gateway.protocols.octets import u32
 
 if TYPE_CHECKING:
     from gateway.protocols.amqp.broker_requests import BrokerRequests

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from common.octets import u32
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.protocols.amqp.frames import BASIC_GET_OK, short_string
 from gateway.protocols.amqp.refusals import publish_end
-from gateway.protocols.octets import u32
 from limiter.limits import NEVER
 
 if TYPE_CHECKING:

@@ -27,13 +27,13 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
+from common.octets import u64
 from gateway.pipeline.empties import NO_ENTRIES, put
 from gateway.pipeline.parts import PLAIN, REQUEST, Part
 from gateway.protocols.amqp.broker_requests import REQUEUE
 from gateway.protocols.amqp.costly_method import CostlyMethod
 from gateway.protocols.amqp.deliveries.parked import delivery_tag
 from gateway.protocols.amqp.frames import BASIC_NACK, BASIC_RECOVER_ASYNC, BASIC_REJECT, OVERHEAD, RECOVERS, method_frame
-from gateway.protocols.octets import u64
 from gateway.waiting.line import Line
 from limiter import operations
 from limiter.topics import amqp_topic

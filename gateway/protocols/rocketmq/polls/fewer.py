@@ -13,7 +13,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from gateway.protocols.octets import u16, u32
+from common.octets import u16, u32
 from gateway.protocols.rocketmq.headers import JSON
 from gateway.protocols.rocketmq.polls.terms import POP_LITE_MESSAGE
 

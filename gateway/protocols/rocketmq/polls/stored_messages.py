@@ -19,7 +19,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from gateway.protocols.octets import u16, u32
+from common.octets import u16, u32
 
 FIXED_HEAD: Final = 88  # bytes up to the body, with two addresses of IPv4
 SYSFLAG_AT: Final = 36

@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 from mypy_extensions import i64
 
-from gateway.protocols.octets import u16, u32
+from common.octets import u16, u32
 from gateway.protocols.rocketmq.headers import JSON
 from gateway.protocols.rocketmq.loose_texts import is_utf8, tighten
 
