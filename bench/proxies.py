@@ -16,14 +16,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pages import Admin
-from records import BUFFERS, LEVELS, NEVER
+from records import BUFFERS, LEVELS, NEVER, TLS
 
 from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.rocketmq import JARS, RocketMQ
 from support.gateways import command
 from support.java import compiled, java
+from support.tls import NAME as CERTIFIED
+from support.tls import authority
 
 HERE = Path(__file__).parent
+CERTIFICATE = "proxy.pem"  # in the folder of a run, with its key
+AUTHORITY = "authority.pem"
 REFUSED = "bench.refused"  # the routing key and the topic all of whose messages sluice refuses
 TICKS = os.sysconf("SC_CLK_TCK")
 CPUCLOCK_SCHED = 2
@@ -32,6 +36,7 @@ STAND_INS = {
     "amqp": ["sink", "amqp"], "confirms": ["respond", "amqp"], "deliveries": ["pour", "amqp"],
 }  # fmt: skip
 SPEAK_AMQP = ("amqp", "confirms", "deliveries", "rabbitmq")
+WITH_TLS = tuple(f"{name}{TLS}" for name in ("amqp", "confirms", "rocketmq", "requests"))
 BROKERS = {"rabbitmq": RabbitMQ, "broker": RocketMQ}  # the real ones
 
 
@@ -171,12 +176,22 @@ def relay(backends: dict[str, int], scratch: Path) -> tuple[list[str], dict[str,
 def haproxy(backends: dict[str, int], scratch: Path, buffers: int = 0) -> tuple[list[str], dict[str, int]]:
     """Blind TCP on one thread; with `buffers` of so many bytes, where that is not 0."""
     ports = dict(zip(backends, free_ports(len(backends)), strict=True))
-    sections = [f"listen {name}\n  bind 127.0.0.1:{ports[name]}\n  server one 127.0.0.1:{port}\n" for name, port in backends.items()]
+    ways = [(ports[name], name.endswith(TLS), port, name.endswith(TLS)) for name, port in backends.items()]
+    return blind(f"haproxy-{buffers}", ways, scratch, buffers), ports
+
+
+def blind(name: str, ways: list[tuple[int, bool, int, bool]], scratch: Path, buffers: int = 0) -> list[str]:
+    """The command of an HAProxy that listens, with TLS or not, and passes bytes to another port, with TLS or not."""
+    bind, server = f" ssl crt {scratch / CERTIFICATE}", " ssl verify none"
+    sections = [
+        f"listen to-{port}\n  bind 127.0.0.1:{listens}{bind * tls}\n  server one 127.0.0.1:{port}{server * upstream_tls}\n"
+        for listens, tls, port, upstream_tls in ways
+    ]
     lines = ["global", "  nbthread 1", "  maxconn 4000", *([f"  tune.bufsize {buffers}"] if buffers else []), "defaults", "  mode tcp"]
     head = "\n".join([*lines, "  timeout connect 5s", "  timeout client 60s", "  timeout server 60s", ""])
-    file = scratch / f"haproxy-{buffers}.cfg"
+    file = scratch / f"{name}.cfg"
     file.write_text(head + "".join(sections))
-    return [program("haproxy"), "-db", "-f", str(file)], ports
+    return [program("haproxy"), "-db", "-f", str(file)]
 
 
 def envoy(backends: dict[str, int], scratch: Path) -> tuple[list[str], dict[str, int]]:
@@ -215,13 +230,18 @@ def sluice(
     `levels`: what each message has a limit per.
     """
     *listening, admin = free_ports(len(backends) + 1)
+    secured = {
+        "tls": {"certificate": CERTIFICATE, "key": CERTIFICATE},
+        "upstream_tls": {"ca": AUTHORITY, "server_name": CERTIFIED},
+    }
     ports = dict(zip(backends, listening, strict=True))
     listeners = [
         {
             "name": name,
-            "protocol": "amqp" if name in SPEAK_AMQP else "rocketmq",
+            "protocol": "amqp" if name.removesuffix(TLS) in SPEAK_AMQP else "rocketmq",
             "bind": f"127.0.0.1:{ports[name]}",
             "upstream": f"127.0.0.1:{port}",
+            **(secured if name.endswith(TLS) else {}),
         }
         for name, port in backends.items()
     ]
@@ -277,18 +297,40 @@ def java_load(broker: RocketMQ, scratch: Path) -> list[str]:
     return java(compiled(HERE / "load" / "rocketmq", JARS), "Load", scratch / "java", properties=properties)
 
 
+class Edges:
+    """HAProxies of their own at both ends, which speak TLS for load programs and stand-ins. What they cost does not count."""
+
+    def __init__(self, scratch: Path, started: contextlib.ExitStack) -> None:
+        self._scratch = scratch
+        self._started = started
+        ca, certificate = authority()
+        ca.cert_pem.write_to_path(scratch / AUTHORITY)
+        certificate.private_key_and_cert_chain_pem.write_to_path(scratch / CERTIFICATE)
+
+    def put_before(self, ways: dict[str, tuple[int, bool, bool]], name: str) -> dict[str, int]:
+        """Ports before others: each port, and whether TLS is spoken to who comes, and to the port."""
+        ports = dict(zip(ways, free_ports(len(ways)), strict=True))
+        command = blind(name, [(ports[each], tls, port, upstream_tls) for each, (port, tls, upstream_tls) in ways.items()], self._scratch)
+        self._started.callback(Proxy(name, command, ports, self._scratch).stop)
+        return ports
+
+
 @contextlib.contextmanager
 def running(scratch: Path, proxies: list[str], wanted: set[str]) -> Iterator[dict[str, Target]]:
     """The backends that are wanted and all proxies; stopped at the end, whatever happens."""
     with contextlib.ExitStack() as started:
         brokers = {name: started.enter_context(kind(scratch / name)) for name, kind in BROKERS.items() if name in wanted}
-        stand_ins = [name for name in STAND_INS if name in wanted]
+        stand_ins = [name for name in (*STAND_INS, *WITH_TLS) if name in wanted]
         backends = dict(zip(stand_ins, free_ports(len(stand_ins)), strict=True)) | {name: broker.port for name, broker in brokers.items()}
         for name in stand_ins:
-            program, *words = STAND_INS[name]
+            program, *words = STAND_INS[name.removesuffix(TLS)]
             command = [str(HERE / "bin" / program), str(backends[name]), *words]
             backend = Proxy(name, command, {name: backends[name]}, scratch)
             started.callback(backend.stop)
+        with_tls = [name for name in stand_ins if name.endswith(TLS)]
+        edges = Edges(scratch, started) if with_tls else None
+        if edges is not None:
+            backends |= edges.put_before({name: (backends[name], True, False) for name in with_tls}, "brokers")
         rocketmq = brokers.get("broker")
         programs = {"java": java_load(rocketmq, scratch)} if isinstance(rocketmq, RocketMQ) else {}
         found: dict[str, Target] = {}
@@ -301,5 +343,8 @@ def running(scratch: Path, proxies: list[str], wanted: set[str]) -> Iterator[dic
                 proxy.admin = admin_of(name, scratch)
                 started.callback(proxy.stop)
                 found[name] = proxy
+            if edges is not None:
+                plain = edges.put_before({each: (found[name].ports[each], False, True) for each in with_tls}, f"clients-of-{name}")
+                found[name].ports = found[name].ports | plain
             found[name].programs = programs
         yield found

@@ -14,6 +14,7 @@ USUAL: Final = ("direct", "relay", "haproxy", "envoy", "sluice")
 BUFFERS: Final = "buffers"  # HAProxy with buffers of 128 KiB
 LEVELS: Final = "levels"  # sluice with limits per topic, user and client and a cap of the listener
 NEVER: Final = "never"  # sluice with `limiter: {inline: never}`: every batch goes over the limiter's thread
+TLS: Final = "-tls"  # behind a backend's name: with TLS on both hops of the proxy
 PEERS: Final = ("direct", "relay", "haproxy", BUFFERS, "envoy", "sluice", LEVELS, NEVER)
 BLIND: Final = ("haproxy", "envoy")  # peers that pass bytes
 BETTER: Final = "better"  # in a goal: of these two the one that does better at the work in this run

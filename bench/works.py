@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from proxies import BROKERS, REFUSED
-from records import BETTER, BUFFERS, LEVELS, NEVER, USUAL, Goal, Work
+from records import BETTER, BUFFERS, LEVELS, NEVER, TLS, USUAL, Goal, Work
 
 WITH_NEVER: Final = (*USUAL, NEVER)  # also with every batch over the limiter's thread
 WITH_LEVELS: Final = ("direct", "relay", "haproxy", BUFFERS, "envoy", "sluice", LEVELS)
@@ -52,6 +52,15 @@ TRAFFIC: Final = (
     ),
     Work("AMQP publishes, traffic, a new connection for each ten", "confirms", "visits amqp {s} 8 10", (), BLIND_OR_NOT),
     Work("RocketMQ sends, traffic, a new connection for each ten", "requests", "visits rocketmq {s} 8 10", (), BLIND_OR_NOT),
+    *(
+        Work(f"{name}, TLS on both hops", f"{backend}{TLS}", command, of_haproxy(bound), ("haproxy", "sluice"))
+        for name, backend, command, bound in (
+            ("AMQP stream, traffic", "amqp", "stream amqp {s} traffic", 1.3),
+            (MIXED_CONFIRMS, "confirms", "publish 32 {s} traffic 100 any acked", 1.3),
+            ("RocketMQ stream, traffic", "rocketmq", "stream rocketmq {s} traffic", 1.3),
+            (MIXED_REQUESTS, "requests", "request 64 {s} traffic", 1.4),
+        )
+    ),
     Work(f"{MIXED_CONFIRMS}, half refused", "confirms", f"publish 32 {{s}} traffic 100 any acked {REFUSED} nacked",
          (Goal("cpu", 1.0, of="sluice", work=MIXED_CONFIRMS),), ("sluice",)),
     Work(f"{MIXED_REQUESTS}, half refused", "requests", f"request 64 {{s}} traffic any 0 {REFUSED} 215",

@@ -9,9 +9,10 @@ this class touches the socket:
 * A write never blocks and is never to be repeated: it always fits the memory buffer. What the socket has not taken waits as ciphertext in
   `_wire`, at most WINDOW_BYTES of plaintext and its overhead; the rest waits as it was queued. `sent` moves when the socket has taken the
   last byte of a record, never when OpenSSL has.
-* A read takes what the socket has, in one call as a rule, and decrypts record by record. What found no room in the caller's buffer stays
-  encrypted; then `readable` stays set, whatever the kernel says, and the socket is not asked again before that is used up. So a channel
-  holds at most one read of ciphertext (FETCH_BYTES, and one record) on top of its backlog.
+* A read takes what the socket has, in one call as a rule, and decrypts record by record. OpenSSL is asked for plaintext only when it has a
+  whole record, as the record's header says: asked too early it raises, which cost more than to decrypt a short message. What found no room
+  in the caller's buffer stays encrypted; then `readable` stays set, whatever the kernel says, and the socket is not asked again before that
+  is used up. So a channel holds at most one read of ciphertext (FETCH_BYTES, and one record) on top of its backlog.
 * What OpenSSL sends of its own accord (session tickets, answers to key updates, alerts) leaves with the next flush.
 * `shut_down` first decrypts all that OpenSSL has, then lets it write close_notify with nothing left to stumble over, then sends FIN;
   the other direction goes on.
@@ -31,11 +32,14 @@ from typing import Final, cast
 
 from mypy_extensions import i64
 
+from common.octets import u16
 from common.tls.context import explain
 from common.views.connections import EncryptionView
 from gateway.transport.channel import Channel
 from gateway.transport.channel_states import FIN_SENT, READ_EOF, READ_FAILED, READ_OPEN, WRITE_FAILED
 
+HEADER_BYTES: Final = 5  # of a record: type, version, length of what follows
+MAJOR_VERSION: Final = 3  # of every record, in its second octet (RFC 8446, 5.1)
 RECORD_BYTES: Final = 16_384  # plaintext of the largest record (RFC 8446, 5.1)
 OVERHEAD_BYTES: Final = 2048  # of a record's ciphertext, at most: TLS 1.2 (RFC 5246, 6.2.3); 256 in 1.3
 WINDOW_BYTES: Final = 65_536  # plaintext encrypted ahead of the socket; more saves no system call worth its memory (a guess)
@@ -52,11 +56,17 @@ class TlsChannel(Channel):
         super().__init__(sock)
         self.truncated = False  # the peer's FIN came without close_notify
         self._tls = tls
-        self._read = cast("Callable[[int, memoryview], int]", tls.read)  # with a buffer it returns the length, whatever typeshed says
-        self._incoming = incoming  # ciphertext for OpenSSL; may hold some from the handshake's last read
+        records = getattr(tls, "_sslobj", tls)  # OpenSSL's own object: `SSLObject` passes these two calls on, in Python
+        self._read = cast("Callable[[int, memoryview], int]", records.read)  # with a buffer it returns the length
+        self._write = cast("Callable[[memoryview | bytes], int]", records.write)
+        self._incoming = incoming  # ciphertext for OpenSSL
         self._outgoing = outgoing
-        self._fetched: memoryview | None = None  # ciphertext from the socket, not yet given to OpenSSL
-        self._wire: memoryview | None = None  # ciphertext the socket has not taken
+        early = incoming.read()  # from the handshake's last read; it begins with a record
+        self._fetched: bytes | None = early or None  # ciphertext from the socket, from `_at` on not yet given to OpenSSL
+        self._at: i64 = 0
+        self._missing: i64 = 0  # bytes of the record that OpenSSL has the beginning of
+        self._may_have_more = False  # OpenSSL may have plaintext, or a whole record
+        self._wire: list[memoryview | bytes] = []  # ciphertext the socket has not taken
         self._encrypted = 0  # ciphertext bytes taken out of `_outgoing` so far
         self._taken = 0  # and those of them the socket has taken
         self._under_way = 0  # plaintext bytes given to OpenSSL so far
@@ -107,11 +117,14 @@ class TlsChannel(Channel):
             self.readable = False
         return count
 
-    def _decrypt(self, view: memoryview, start: int, end: int) -> int:
+    def _decrypt(self, view: memoryview, start: i64, end: i64) -> int:
         """One record's plaintext into `view[start:end]`: its length, 0 at the end or after an error, -1 when ciphertext is missing."""
+        if not self._may_have_more:
+            return -1
         try:
-            count = self._read(end - start, view[start:end])
+            count = self._read(end - start, view if start == 0 and end == len(view) else view[start:end])
         except ssl.SSLWantReadError:
+            self._may_have_more = False
             return -1
         except ssl.SSLZeroReturnError:  # close_notify, after our own
             self._ended = True
@@ -121,6 +134,7 @@ class TlsChannel(Channel):
             return 0
         if count == 0:  # close_notify
             self._ended = True
+        self._may_have_more = count == end - start
         return count
 
     def _fetch(self, asked: int) -> int:
@@ -137,19 +151,35 @@ class TlsChannel(Channel):
             self.truncated = True
             self._ended = True
             return 0
-        self._fetched = memoryview(data)
+        fetched = self._fetched
+        self._fetched = data if fetched is None else fetched[self._at :] + data  # a piece of a record's header
+        self._at = 0
         return len(data)
 
     def _feed(self) -> bool:
-        """Give OpenSSL the next piece of what was fetched; whether there was one.
+        """Give OpenSSL the next record of what was fetched, or what is there of it; whether there was any.
 
-        In pieces, because a memory buffer keeps for ever what it has once grown to (OpenSSL's BIO_s_mem).
+        No more at once, because a memory buffer keeps for ever what it has once grown to (OpenSSL's BIO_s_mem).
         """
         fetched = self._fetched
         if fetched is None:
             return False
-        self._incoming.write(fetched[:RECORD_BYTES])
-        self._fetched = fetched[RECORD_BYTES:] if len(fetched) > RECORD_BYTES else None
+        at: i64 = self._at
+        there: i64 = len(fetched) - at
+        size: i64 = self._missing
+        refused = False
+        if size == 0:
+            if there < HEADER_BYTES:
+                return False
+            size = HEADER_BYTES + u16(fetched, at + HEADER_BYTES - 2)
+            refused = fetched[at + 1] != MAJOR_VERSION or size > HEADER_BYTES + RECORD_BYTES + OVERHEAD_BYTES  # by its header
+        given: i64 = min(size, there)
+        self._incoming.write(fetched if given == len(fetched) else memoryview(fetched)[at : at + given])
+        self._missing = size - given
+        self._may_have_more = given == size or refused
+        self._at = at + given
+        if given == there:
+            self._fetched = None
         return True
 
     def _read_aside(self, view: memoryview, size: int) -> int:
@@ -188,14 +218,17 @@ class TlsChannel(Channel):
             self.blocked_ns += max(now - self.blocked_at, 0)
             self.blocked_at = 0
         before = self._taken
+        marks = self._marks
         try:
-            while self._wire is not None or self._encrypt():
+            while self._wire or self._encrypt():
                 wire = self._wire
-                assert wire is not None
-                count = self.sock.send(wire)
-                self._wire = wire[count:] if count < len(wire) else None
+                count = self.sock.send(wire[0]) if len(wire) == 1 else self.sock.sendmsg(wire)
                 self._taken += count
-                marks = self._marks
+                if self._taken == self._encrypted:
+                    self._wire = []
+                else:
+                    left = memoryview(b"".join(wire))[count:]
+                    self._wire = [left]
                 while marks and marks[0][0] <= self._taken:
                     self.sent = marks.popleft()[1]
         except BlockingIOError:
@@ -206,15 +239,19 @@ class TlsChannel(Channel):
             self._fail_writing(error)
         if self._taken != before:
             self.sent_at = now
-        if self._notified and self._wire is None and self.write_state != WRITE_FAILED:
+        if self._notified and not self._wire and self.write_state != WRITE_FAILED:
             self._send_fin()
 
     def _encrypt(self) -> bool:
         """Make the next ciphertext, in records as large as they may be; whether there is any. Raises OSError."""
-        backlog = self._as_list()
         outgoing = self._outgoing
-        records = [outgoing.read()]
-        self._encrypted += len(records[0])
+        if self.queued == self._under_way and outgoing.pending == 0:
+            return False
+        backlog = self._as_list()
+        records: list[memoryview | bytes] = []
+        if outgoing.pending > 0:  # OpenSSL's own
+            records.append(outgoing.read())
+            self._encrypted += len(records[0])
         room = WINDOW_BYTES
         while backlog and room >= RECORD_BYTES:
             piece = backlog[0]
@@ -222,7 +259,7 @@ class TlsChannel(Channel):
                 piece = memoryview(piece)[:RECORD_BYTES]
             elif len(piece) < RECORD_BYTES and len(backlog) > 1:
                 piece = self._gather()
-            self._tls.write(piece)
+            self._write(piece)
             size = len(piece)
             room -= size
             self._under_way += size
@@ -231,10 +268,8 @@ class TlsChannel(Channel):
             self._encrypted += len(record)
             records.append(record)
             self._marks.append((self._encrypted, self._under_way))
-        data = b"".join(records)
-        if data:
-            self._wire = memoryview(data)
-        return len(data) > 0
+        self._wire = records
+        return True
 
     def _gather(self) -> bytes:
         """Several short slices as one record."""
@@ -270,12 +305,12 @@ class TlsChannel(Channel):
 
     def _fail_writing(self, error: OSError) -> None:
         super()._fail_writing(error)
-        self._wire = None
+        self._wire = []
         self._marks.clear()
 
     def fail(self, error: OSError) -> None:
         """As Channel.fail; where it is OpenSSL that gave up, the peer is told why (an alert) if its socket takes it now."""
-        if self.write_state != WRITE_FAILED and isinstance(error, ssl.SSLError) and self._wire is None:
+        if self.write_state != WRITE_FAILED and isinstance(error, ssl.SSLError) and not self._wire:
             try:
                 alert = self._outgoing.read()
                 if alert:
@@ -286,7 +321,7 @@ class TlsChannel(Channel):
 
     def close(self) -> None:
         super().close()
-        self._wire = None
+        self._wire = []
         self._aside = None
         self._fetched = None
 

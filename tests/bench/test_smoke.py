@@ -35,7 +35,7 @@ def test_a_moment_of_each_kind_of_work_directly_and_through_relay_haproxy_and_sl
     assert report(bench) in done.stdout
     assert {name.rpartition(", ")[2] for name in bench.results} == {
         "32 connections", "64 connections", "4 connections", "200 B", "two topics in turn", "half refused", "all refused", "3 pages open",
-        "traffic", "traffic of 10,000 topics", "a new connection for each ten",
+        "traffic", "traffic of 10,000 topics", "a new connection for each ten", "TLS on both hops",
     }  # fmt: skip
     assert set(bench.proxies) == {"relay", "haproxy", "sluice"}
     for work in bench.works:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from machine import version
-from proxies import BROKERS, HERE, STAND_INS
+from proxies import BROKERS, HERE, STAND_INS, WITH_TLS
 from records import BETTER, BLIND
 from run import turned
 from works import TRAFFIC, WORKS, chosen
@@ -35,7 +35,7 @@ def test_every_work_has_its_program_and_its_backend() -> None:
         program = work.command.split()[0]
         source = HERE / "load" / ("rocketmq/Load.java" if program == "java" else f"{program}.c")
         assert source.exists(), work.name
-        assert work.backend in STAND_INS | BROKERS, work.name
+        assert work.backend in {*STAND_INS, *WITH_TLS, *BROKERS}, work.name
 
 
 def test_names_are_unique_and_goals_refer_to_what_is_measured() -> None:

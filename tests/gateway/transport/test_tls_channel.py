@@ -118,6 +118,36 @@ def test_a_record_that_comes_in_pieces_is_received_once_it_is_whole(pair: Pair) 
     assert channel.receive(BUFFER, 0) == 12
 
 
+def test_records_that_are_cut_anywhere_come_whole_and_openssl_is_not_asked_in_vain(pair: Pair) -> None:
+    channel, peer = pair
+    read_all(channel)
+    asked = 0
+    read = channel._read
+
+    def count(*arguments: object) -> int:
+        nonlocal asked
+        asked += 1
+        return read(*arguments)  # type: ignore[arg-type]
+
+    channel._read = count
+    said = [b"a", b"bcdef", b"g" * 90]
+    first = b"".join(peer.seal(each) for each in said)
+    peer.sock.sendall(first)
+    channel.readable = True
+    assert read_all(channel) == b"".join(said)
+    size = len(first)
+    pieces = [peer.seal(each) for each in said * (size + 1)]
+    for cut in range(size + 1):
+        sealed = b"".join(pieces[3 * cut : 3 * cut + 3])
+        found = b""
+        for piece in (sealed[:cut], sealed[cut:]):
+            peer.sock.sendall(piece)
+            channel.readable = True
+            found += read_all(channel)
+        assert found == b"".join(said), cut
+    assert 0 <= asked - 3 * (size + 2) <= 2  # the server's tickets
+
+
 def test_a_flood_of_tiny_records_is_received_in_bounded_bites(pair: Pair) -> None:
     channel, peer = pair
     peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
@@ -194,9 +224,12 @@ def test_a_damaged_record_is_an_error_with_words_after_the_good_data_before_it(p
         peer.opened()
 
 
-def test_plain_bytes_in_the_stream_are_an_error(pair: Pair) -> None:
+@pytest.mark.parametrize(
+    "plain", [b"GET / HTTP/1.1\r\n\r\n", b"\x17\x03\x03\xff\xff", b"AMQP\x00\x00\x09\x01"], ids=["http", "too-long", "amqp"]
+)
+def test_plain_bytes_in_the_stream_are_an_error(pair: Pair, plain: bytes) -> None:
     channel, peer = pair
-    peer.sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    peer.sock.sendall(plain)
     assert channel.receive(BUFFER, 0) == 0
     assert isinstance(channel.read_error, ssl.SSLError)
     assert "TLS: " in str(channel.read_error)
