@@ -180,7 +180,7 @@ class Key:
 class KeySum:
     """What columns ask one key for (`limiter.columns`). `number` is its place among their sums."""
 
-    __slots__ = ("cap_ns", "count", "first", "key", "largest", "number", "size")
+    __slots__ = ("cap_ns", "count", "first", "key", "largest", "number", "refused", "refused_bytes", "size")
 
     def __init__(self, key: Key, number: i64, first: i64) -> None:
         self.key = key
@@ -190,6 +190,8 @@ class KeySum:
         self.first = first  # bytes of the first one
         self.largest = first  # bytes of the largest one
         self.cap_ns = 0  # what they cost the listener's cap, once that is asked
+        self.refused: i64 = 0  # of `count`, and of `size`, once they were judged
+        self.refused_bytes: i64 = 0
 
     def __repr__(self) -> str:
         return f"<KeySum {self.count} messages, {self.size} bytes of {self.key.text}>"

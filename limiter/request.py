@@ -75,6 +75,20 @@ class Request:
         self.pieces = pieces
         return pieces
 
+    def add_fate(self, columns: Columns, row: i64) -> None:
+        """Add to its verdict that of row number `row`, whose messages belong to it, where rows were judged."""
+        if row >= len(columns.fates):
+            return
+        fate: i64 = columns.fates[row]
+        refused: i64 = fate & 0xFFFF
+        self.passed += (columns.rows[row] >> 16 & 0xFFFF) - refused
+        if refused > 0:
+            refusal = columns.refusals[fate >> 16]
+            self.rule = refusal.rule
+            self.bucket = refusal.bucket
+            self.wait_ns = refusal.wait_ns
+            self.turn_at = columns.judged_at + refusal.wait_ns
+
     def make_pieces(self) -> list[Request]:
         """The requests that one with `columns` is made of, in order, without a verdict."""
         raise NotImplementedError

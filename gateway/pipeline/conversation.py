@@ -82,6 +82,13 @@ class Conversation:
     def mix_requests(self) -> None:
         """From now on `decode` may give requests of several keys as one part (`Request.columns`)."""
 
+    def settle_rows(self, part: Part) -> bool:
+        """Admit what passes of `part`, which is of several keys, and `refuse` the rest, as its columns say (`Columns.fates`).
+
+        False, changing nothing, where its pieces must be settled for themselves.
+        """
+        return False
+
     def admit(self, part: Part) -> None:
         """Let `part` go on: append it to `outbox`, unless its ordering key is held (then it waits) or it continues a refused one."""
         raise NotImplementedError

@@ -1,10 +1,15 @@
-"""Mixing: when requests of several keys that follow one another go as one part (`Request.columns`)."""
+"""Mixing: when requests of several keys that follow one another go as one part (`Request.columns`), and that part."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from mypy_extensions import i64
+
+from gateway.pipeline.parts import PLAIN, REQUEST, Part
+from gateway.transport.channel import COPY_BELOW_BYTES
+from limiter.columns import Columns
+from limiter.request import Request
 
 MIN_MIXED_AHEAD: Final = 3  # requests that are still to come, as large as the last: two or three are cheaper as parts (2026-11)
 MIN_PAUSE: Final = 4  # runs that go as parts after one that had to be cut: to cut one costs some tenths of it; a guess
@@ -39,3 +44,41 @@ class Mixing:
         self._made = False
         self._pause = min(2 * self._pause + MIN_PAUSE, MAX_PAUSE)
         self._left = self._pause
+
+
+class MixedPart(Part):
+    """Requests of several keys and sizes. All of them are whole, and of one message each."""
+
+    def __init__(self, ordering_key: int, data: bytes, start: int, end: int, columns: Columns, count: int, mixing: Mixing) -> None:
+        super().__init__(REQUEST, ordering_key, data, start, end, None, count, 1)
+        self.columns = columns
+        self.mixing = mixing
+
+    def cut(self) -> list[Request]:
+        self.mixing.note_cut()
+        return super().cut()
+
+
+class Stretches:
+    """What goes on of the bytes of a part, others of which do not. Short stretches are joined: to send each by itself costs more."""
+
+    def __init__(self, part: Part, outbox: list[Part]) -> None:
+        self.data = part.data
+        self.ordering_key = part.ordering_key
+        self.outbox = outbox
+        self.short: list[bytes] = []
+
+    def add(self, start: i64, end: i64) -> None:
+        """Bytes `start` to `end` are the next."""
+        if end - start <= COPY_BELOW_BYTES:
+            self.short.append(self.data[start:end])
+        else:
+            self.join()
+            self.outbox.append(Part(PLAIN, self.ordering_key, self.data, start, end))
+
+    def join(self) -> None:
+        """No other short one follows for now."""
+        if self.short:
+            joined = b"".join(self.short)
+            self.short = []
+            self.outbox.append(Part(PLAIN, self.ordering_key, joined, 0, len(joined)))

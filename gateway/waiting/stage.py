@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from gateway.counting.accounts import Accounts
 from gateway.counting.recent_refusals import RecentRefusals
-from gateway.pipeline.actions.counting import HELD, count_held
+from gateway.pipeline.actions.counting import HELD, count_held, count_refusal
 from gateway.pipeline.actions.spool import expire
 from gateway.pipeline.actions.table import apply_action
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.message_spans import MessageSpans
 from gateway.pipeline.parts import POSTPONED, REQUEST, Part, pieces_of
 from gateway.pipeline.pipeline import Batch, Handler
+from limiter.buckets.bucket import Bucket
+from limiter.columns import Columns
 from limiter.credit import Credit
 from limiter.keys import Key
 from limiter.limits import NEVER, SECOND
@@ -51,7 +53,21 @@ class Wait(Handler):
         passing: set[Key | None] | None = None  # keys of which something passes; made for the first that is refused
         if batch.mixed:
             batch.parts = pieces_of(batch.parts)
-        for part in batch.parts:
+        at = 0
+        while at < len(batch.parts):
+            part = batch.parts[at]
+            if part.columns is not None and part.passed < part.count:
+                messages = part.count
+                if not self._settle_rows(part, part.columns, now):
+                    part.cut()
+                    batch.parts = batch.parts[:at] + pieces_of([part]) + batch.parts[at + 1 :]
+                    continue
+                handled += messages
+                if part.passed > 0:
+                    passed = part
+                at += 1
+                continue
+            at += 1
             if part.kind != REQUEST or part.paid:
                 conversation.admit(part)
                 continue
@@ -109,21 +125,40 @@ class Wait(Handler):
         if too_old:
             self._count_expired(part)
         tally.refused_by = part.bucket
-        self._note_refused(part, key, now)
+        self._note_refused(key, part.rule, part.count * part.messages, now)
         if self.spans is not None:
             self.spans.settle(part, outcome, now, first=part not in self.spans.waiting)
+
+    def _settle_rows(self, part: Part, columns: Columns, now: int) -> bool:
+        """Settle `part`, of which some messages are refused, as it is; False, changing nothing, where it must be cut."""
+        if self.spans is not None:
+            return False
+        for refusal in columns.refusals:
+            if refusal.rule.action != "reject":
+                return False
+        if not self.conversation.settle_rows(part):
+            return False
+        for refusal in columns.refusals:
+            key = refusal.of_key.key
+            self._note_verdict(key, refusal.bucket, refusal.wait_ns, now)
+            count_refusal(refusal)
+            self._note_refused(key, refusal.rule, refusal.count, now)
+        return True
+
+    def _note_verdict(self, key: Key, bucket: Bucket | None, wait_ns: int, now: int) -> None:
+        """`bucket` has refused messages of `key`, for `wait_ns`."""
+        tally = self.accounts.tally_of(key)
+        tally.refused_by = bucket
+        if bucket is not None:
+            if now - bucket.dry_at > SECOND and wait_ns < NEVER and self.accounts.on_dry is not None:
+                self.accounts.on_dry()
+            bucket.dry_at = now
+        tally.retry_after_ns = wait_ns
 
     def _refuse(self, part: Part, now: int) -> None:
         key = part.key
         assert key is not None
-        tally = self.accounts.tally_of(key)
-        bucket = part.bucket
-        tally.refused_by = bucket
-        if bucket is not None:
-            if now - bucket.dry_at > SECOND and part.wait_ns < NEVER and self.accounts.on_dry is not None:
-                self.accounts.on_dry()
-            bucket.dry_at = now
-        tally.retry_after_ns = part.wait_ns
+        self._note_verdict(key, part.bucket, part.wait_ns, now)
         spans = self.spans
         first = part.deadline == 0
         rule = part.rule
@@ -136,7 +171,7 @@ class Wait(Handler):
         if spans is not None and part.reservation is None:
             spans.settle(part, outcome, now, first=first)
         if outcome != HELD:
-            self._note_refused(part, key, now)
+            self._note_refused(key, part.rule, part.count * part.messages, now)
             if spools and 0 < part.deadline <= now:  # it became too old while it was with the judge
                 self._count_expired(part)
             self._note_wait(part, now)
@@ -173,12 +208,12 @@ class Wait(Handler):
         if disk is not None:
             disk.expired += part.count * part.messages
 
-    def _note_refused(self, part: Part, key: Key, now: int) -> None:
-        """Note that `part` was refused or dropped, for whoever looks at the connection."""
-        self.refused_at, self.refused_key, self.refused_rule = now, key, part.rule
+    def _note_refused(self, key: Key, rule: Rule | None, messages: int, now: int) -> None:
+        """Note that `messages` of `key` were refused or dropped, for whoever looks at the connection."""
+        self.refused_at, self.refused_key, self.refused_rule = now, key, rule
         if self.refusals is None:
             self.refusals = RecentRefusals(now)
-        self.refusals.add(part.count * part.messages, now)
+        self.refusals.add(messages, now)
 
     def _count_shadow_and_bypass(self, part: Part) -> None:
         if part.columns is not None:  # nothing in shadow mode goes in columns
@@ -200,5 +235,5 @@ def passing_keys(parts: list[Part]) -> set[Key | None]:
         if part.passed > 0:
             found.add(part.key)
             if part.columns is not None:
-                found.update(of_key.key for of_key in part.columns.sums)
+                found.update(of_key.key for of_key in part.columns.sums if of_key.refused < of_key.count)
     return found

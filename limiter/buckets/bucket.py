@@ -65,6 +65,8 @@ class Bucket:
         "refused",
         "reported_held",
         "reported_refused",
+        "room",
+        "room_bytes",
         "rule",
         "shadow",
         "shadow_before",
@@ -72,6 +74,7 @@ class Bucket:
         "slots",
         "state",
         "subject",
+        "tight",
         "touched",
         "turns_until",
         "waiter",
@@ -96,6 +99,9 @@ class Bucket:
         self.admitted_bytes = 0
         self.asked: i64 = 0  # messages, and bytes, that columns ask of it while they are judged (`limiter.decisions.columns`)
         self.asked_bytes: i64 = 0
+        self.tight = False  # not all of that fits, and what still does is the next two (`limiter.decisions.rows`)
+        self.room: i64 = 0
+        self.room_bytes: i64 = 0
         self.over_limit = 0  # messages that found it used up, each once, whatever became of them
         self.shadow_refused = 0
         self.shadow_before = 0  # of `shadow_refused`, what rules before this one have counted

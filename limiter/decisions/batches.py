@@ -19,7 +19,7 @@ from limiter.algorithms.base import JITTER_NS
 from limiter.buckets.bucket import IN_USE
 from limiter.buckets.ledger import TOUCH_NS
 from limiter.decisions.caps import is_cap, share_of_cap
-from limiter.decisions.columns import pass_columns
+from limiter.decisions.columns import judge_columns
 from limiter.decisions.in_force import InForce
 from limiter.decisions.runs import pass_run, refuse_run
 from limiter.decisions.single import Verdicts
@@ -84,7 +84,7 @@ class Decisions:
             while at < end:
                 request = requests[at]
                 if request.columns is not None:
-                    if not pass_columns(request, request.columns, in_force, checks, now):
+                    if not judge_columns(request, request.columns, in_force, checks, now):
                         self._decide_pieces(request, now)
                     at += 1
                     continue
@@ -112,7 +112,7 @@ class Decisions:
             raise UnjudgedError(at) from error
 
     def _decide_pieces(self, request: Request, now: int) -> None:
-        """Not all of `request` fits: each of its pieces for itself."""
+        """`request` cannot be judged as a whole: each of its pieces for itself."""
         pieces = request.cut()
         try:
             self._decide_each(pieces, now)

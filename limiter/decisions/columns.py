@@ -3,9 +3,11 @@
 All of it is judged at one instant, so where a bucket has room for the sum of what is asked of it, each of the messages passes, in
 whatever order they came, and what is left is the same. So each bucket is looked at once, and what passes is taken from it once.
 
+Where a bucket has no room for its sum, the rows are judged in their order, still as numbers (`limiter.decisions.rows`).
+
 Where anything is not as simple as that, nothing is taken, and the messages are judged one after the other (`limiter.decisions.batches`):
-a bucket without the room, an open breaker, a key that does not go in runs (`Key.in_runs`), a message that is too large for its rule, a cap
-that keeps topics from each other or protects one of them, a bucket that was forgotten while these keys were matched.
+a key that does not go in runs (`Key.in_runs`), a message that is too large for its rule, a cap that has no room for all, or keeps topics
+from each other, or protects one of them, a bucket that was forgotten while these keys were matched.
 
 The verdicts, the buckets and the counts are those of judging one by one: `tests/limiter/decisions/test_columns.py` compares them.
 """
@@ -19,6 +21,7 @@ from mypy_extensions import i64
 from limiter.algorithms.token_bucket import UNBOUNDED, TokenBucket
 from limiter.buckets.bucket import IN_USE
 from limiter.buckets.ledger import TOUCH_NS
+from limiter.decisions.rows import judge_rows
 
 if TYPE_CHECKING:
     from limiter.buckets.bucket import Bucket
@@ -28,21 +31,28 @@ if TYPE_CHECKING:
     from limiter.request import Request
 
 
-def pass_columns(request: Request, columns: Columns, in_force: InForce, checks: Checks, now: int) -> bool:
-    """Let all of `request` pass; False, taking nothing, where it must be cut."""
+def judge_columns(request: Request, columns: Columns, in_force: InForce, checks: Checks, now: int) -> bool:
+    """Judge all of `request`; False, taking nothing, where it must be cut."""
     refresh(columns, in_force, now)
+    refused = 0
     asked: list[Bucket] = []  # each once, with what is asked of it
     try:
         judged = note_asked(columns, asked)
-        if judged < 0 or not all_fit(columns, asked, now):
+        if judged < 0:
             return False
-        take(columns, asked)
+        if all_fit(columns, asked, now):
+            take(columns, asked)
+        else:
+            refused = judge_rows(columns, asked, now)
+            if refused < 0:
+                return False
     finally:
         for bucket in asked:
             bucket.asked = 0
             bucket.asked_bytes = 0
-    checks.ok += judged
-    request.passed = request.count
+    checks.ok += judged - refused
+    checks.limited += refused
+    request.passed = request.count - refused
     request.wait_ns = 0
     request.bypassed = False
     return True

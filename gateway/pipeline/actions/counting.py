@@ -9,6 +9,7 @@ from typing import Final
 
 from gateway.pipeline.conversation import DROPPED, REFUSED
 from gateway.pipeline.parts import Part
+from limiter.columns import Refusal
 from limiter.decisions.caps import is_cap
 from limiter.rules.rule import HAS_COPIES, TOO_LARGE
 
@@ -37,6 +38,14 @@ def count_outcome(part: Part, outcome: int) -> bool:
     if bucket is not None:
         bucket.refused += part.count * part.messages
     return True
+
+
+def count_refusal(refusal: Refusal) -> None:
+    """Count the messages of `refusal` as refused. No cap refuses so, and no message for what it is."""
+    tally = refusal.of_key.key.tally
+    tally.refused += refusal.count
+    tally.refused_bytes += refusal.size
+    refusal.bucket.refused += refusal.count
 
 
 def count_held(part: Part) -> None:

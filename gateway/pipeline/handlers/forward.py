@@ -89,8 +89,8 @@ class Forward(Handler):
         for of_key in columns.sums:
             key = of_key.key
             tally = key.tally
-            tally.messages += of_key.count
-            tally.bytes += of_key.size
+            tally.messages += of_key.count - of_key.refused
+            tally.bytes += of_key.size - of_key.refused_bytes
             if not key.dirty:
                 self.accounts.note(key)
 

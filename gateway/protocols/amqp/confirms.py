@@ -119,6 +119,7 @@ class Confirms:
         offsets = self.offsets
         steps: i64 = len(firsts)
         above = self.above
+        any_above = len(above) > 0
         start: i64 = self.low + 1
         index: i64 = self.first
         offset: i64 = self.base if index == 0 else offsets[index - 1]
@@ -130,7 +131,7 @@ class Confirms:
             stop = min(stop, tag)
             highest = stop
             lowest = start
-            if above:
+            if any_above:
                 while highest >= lowest and highest in above:
                     highest -= 1
                 while lowest < highest and lowest in above:

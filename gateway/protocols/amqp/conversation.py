@@ -95,6 +95,9 @@ class AmqpConversation(Conversation):
     def refuse(self, part: Part) -> int:
         return self.settling.refuse(part)
 
+    def settle_rows(self, part: Part) -> bool:
+        return self.settling.settle_rows(part)
+
     def close(self, part: Part) -> int:
         return self.settling.close(part)
 

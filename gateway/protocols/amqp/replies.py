@@ -18,6 +18,8 @@ from gateway.pipeline.parts import Part
 from gateway.protocols.amqp.blocked_notices import BlockedNotices
 from gateway.protocols.amqp.channel import AmqpChannel
 from gateway.protocols.amqp.channel_states import CLOSE_WAITS
+from gateway.protocols.amqp.confirms import Confirms
+from gateway.protocols.amqp.mixed_publishes import MixedPublishes
 from gateway.protocols.amqp.refusals import write_answer
 
 
@@ -39,6 +41,13 @@ class GatewayReplies:
         replies = self._replies(channel)
         before = len(replies)
         write_answer(replies, part, first_tag, count, body_frame)
+        self.reply_bytes += len(replies) - before
+
+    def settle(self, channel: AmqpChannel, confirms: Confirms, part: MixedPublishes, body_frame: int, outbox: list[Part]) -> None:
+        """Put the publishes of `part` into `outbox`, but those that are refused, which are answered on `channel`."""
+        replies = self._replies(channel)
+        before = len(replies)
+        part.settle(confirms, replies, body_frame, outbox)
         self.reply_bytes += len(replies) - before
 
     def _replies(self, channel: AmqpChannel) -> BytesWriter:

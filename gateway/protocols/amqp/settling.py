@@ -49,6 +49,7 @@ from gateway.protocols.amqp.frames import (
 )
 from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.amqp.held_parts import HeldParts
+from gateway.protocols.amqp.mixed_publishes import MixedPublishes
 from gateway.protocols.amqp.refusals import Unanswered, over_limit, publish_end
 from limiter.limits import NEVER
 from limiter.operations import CONNECT
@@ -155,6 +156,20 @@ class Settling:
         self._swallow(channel, part)
         return REFUSED
 
+    def settle_rows(self, part: Part) -> bool:
+        """Admit what passes of `part`, and answer the rest; False, doing nothing, where its channel is not plain, or has no confirms."""
+        channel = self.channels.get(part.ordering_key)
+        if channel is None or channel.confirms is None or not self._is_plain(channel):
+            return False
+        assert isinstance(part, MixedPublishes)
+        outbox = self.conversation.outbox
+        self.replies.settle(channel, channel.confirms, part, self.handshake.body_frame(), outbox)
+        if part.count:
+            self._sample(channel, part)
+            channel.forwarding = False
+            outbox.append(part)
+        return True
+
     def _refuse_get(self, channel: AmqpChannel, part: Part) -> int:
         """`part`, a basic.get, has waited long enough."""
         if channel.settled_state == PASSING:
@@ -240,8 +255,7 @@ class Settling:
                 self._take_slots(channel, part, confirms)
             if confirms is not None:
                 confirms.forward(part.count)
-                if self.reports.sample == NOT_SAMPLED:
-                    self.reports.set_sample(self.sampler.take(channel, part.count))
+                self._sample(channel, part)
             channel.forwarding = not part.complete
             if not part.complete:
                 channel.discarding = False
@@ -266,6 +280,11 @@ class Settling:
             self._let_gateway_speak(channel)
             self._look_at_method(channel, part)
         self.conversation.outbox.append(part)
+
+    def _sample(self, channel: AmqpChannel, part: Part) -> None:
+        """`part` is forwarded on `channel`, which has confirms."""
+        if self.reports.sample == NOT_SAMPLED:
+            self.reports.set_sample(self.sampler.take(channel, part.count))
 
     def _let_gateway_speak(self, channel: AmqpChannel) -> None:
         """What the gateway says by itself goes before a method that may depend on it: an ack of all before, a cancel of what it begins."""

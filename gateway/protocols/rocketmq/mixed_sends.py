@@ -6,29 +6,27 @@ from librt.vecs import append, vec
 from mypy_extensions import i64
 
 from common.octets import u32
-from gateway.pipeline.mixing import Mixing
-from gateway.pipeline.parts import REQUEST, Part
+from gateway.pipeline.mixing import MixedPart, Mixing
 from gateway.protocols.rocketmq.requests import Sends
 from limiter.columns import FIRST_ROWS, Columns
 from limiter.keys import Key
 from limiter.request import Request
 
 
-class MixedSends(Part):
-    """All of them are whole, of one message each, and all are one-way or none."""
+class MixedSends(MixedPart):
+    """All are one-way or none."""
 
     def __init__(self, run: Sends, mixing: Mixing) -> None:
         """Begins as `run`."""
-        super().__init__(REQUEST, 0, run.data, run.start, run.end, None, run.count, 1)
+        columns = Columns()
+        super().__init__(0, run.data, run.start, run.end, columns, run.count, mixing)
         key = run.key
         assert key is not None
         self.unanswered = run.one_way
-        self.mixing = mixing
         self.opaques = vec[i64](capacity=FIRST_ROWS)
         for opaque in run.opaques:
             self.opaques = append(self.opaques, opaque)
-        self.columns = Columns()
-        self.columns.add(key, run.count, run.size)
+        columns.add(key, run.count, run.size)
 
     def add(self, key: Key, size: i64, opaque: i64, end: i64) -> None:
         """The next is of `key`, and ends at `end`."""
@@ -39,10 +37,6 @@ class MixedSends(Part):
         self.count += 1
         self.end = end
 
-    def cut(self) -> list[Request]:
-        self.mixing.note_cut()
-        return super().cut()
-
     def make_pieces(self) -> list[Request]:
         columns = self.columns
         assert columns is not None
@@ -51,7 +45,8 @@ class MixedSends(Part):
         data = self.data
         at: i64 = self.start
         number: i64 = 0
-        for row in columns.rows:
+        for row_number in range(len(columns.rows)):
+            row: i64 = columns.rows[row_number]
             key = columns.sums[row & 0xFFFF].key
             size: i64 = row >> 32
             left: i64 = row >> 16 & 0xFFFF
@@ -68,4 +63,6 @@ class MixedSends(Part):
                 at = end
                 number += 1
                 left -= 1
+            if last is not None:
+                last.add_fate(columns, row_number)
         return found

@@ -40,10 +40,12 @@ def verdicts(requests: Iterable[Request]) -> list[tuple[object, ...]]:
     found: list[tuple[object, ...]] = []
     for request in requests:
         if isinstance(request, MixedPublishes):
-            found += verdicts(request.pieces) if request.pieces else [(1, 0, None, request.bypassed)] * request.passed
+            pieces = request.pieces or (request.make_pieces() if request.passed < request.count else None)
+            found += verdicts(pieces) if pieces else [(1, 0, None, request.bypassed)] * request.passed
         else:
             named = None if request.rule is None or request.bucket is None else (request.rule.name, request.bucket.owner_text())
-            found.append((request.passed, request.wait_ns, named, request.bypassed))
+            passed = [(1, 0, None, request.bypassed)] * request.passed
+            found += passed + [(0, request.wait_ns, named, request.bypassed)] * (request.count - request.passed)
     return found
 
 
@@ -68,6 +70,15 @@ class Twice:
         assert self.together.checks() == self.singly.checks()
         assert counts(self.together, now) == counts(self.singly, now)
         return mixed
+
+
+def refusals_of(mixed: MixedPublishes) -> list[tuple[str, str, int, int]]:
+    """By which rule, of which topic, how many messages and bytes."""
+    assert mixed.pieces is None
+    assert mixed.columns is not None
+    found = [(each.rule.name, each.of_key.key.text.rpartition("/")[2], int(each.count), int(each.size)) for each in mixed.columns.refusals]
+    assert mixed.count - mixed.passed == sum(count for _, _, count, _ in found) == sum(each.refused for each in mixed.columns.sums)
+    return found
 
 
 messages_of_a_read = st.lists(st.tuples(st.integers(0, 2), st.sampled_from([200, 200, 0, 1, 999])), min_size=1, max_size=25)
@@ -109,15 +120,33 @@ def test_columns_are_judged_as_one_by_one(
         twice.ask(messages, now)
 
 
-def test_what_fits_passes_whole_and_what_does_not_is_cut() -> None:
+def test_what_does_not_fit_is_refused_by_rows() -> None:
     twice = Twice(
         Rule("topics", limit=Limit(messages=Rate(10)), open_for_ns=0), Rule("client", per="client", limit=Limit(bytes=Rate(3000)))
     )
-    assert twice.ask([(0, 100), (1, 100), (0, 100)], BEGIN).pieces is None
-    cut = twice.ask([(0, 100), (1, 100)] * 9, BEGIN)
-    assert cut.pieces is not None
-    assert [piece.passed for piece in cut.pieces] == [1] * 16 + [0, 1]
-    assert twice.ask([(2, 500), (2, 500)], BEGIN).pieces is None
+    assert refusals_of(twice.ask([(0, 100), (1, 100), (0, 100)], BEGIN)) == []
+    mixed = twice.ask([(0, 100), (1, 100)] * 9, BEGIN)
+    assert (mixed.passed, refusals_of(mixed)) == (17, [("topics", TOPICS[0], 1, 100)])
+    assert [piece.passed for piece in mixed.make_pieces()] == [1] * 16 + [0, 1]
+    assert refusals_of(twice.ask([(2, 500), (2, 500)], BEGIN)) == []
+
+
+def test_what_is_refused_for_one_time_is_one_refusal() -> None:
+    """Of a shut topic, or while a breaker is open, and though the others pass; where bytes are limited each size has a time of its own."""
+    twice = Twice(
+        Rule("shut", Match(topic=TOPICS[0]), limit=Limit(messages=Rate(0))),
+        Rule("few", Match(topic=TOPICS[1]), limit=Limit(messages=Rate(3)), open_for_ns=SECOND),
+        Rule("client", per="client", limit=Limit(bytes=Rate(10**6))),
+    )
+    messages = [(topic, 200 + number) for number in range(9) for topic in (0, 1, 2)]
+    for few in (6, 9):
+        assert [told[:3] for told in refusals_of(twice.ask(messages, BEGIN))] == [("shut", TOPICS[0], 9), ("few", TOPICS[1], few)]
+    twice.replace(Rule("bytes", Match(topic=TOPICS[0]), limit=Limit(bytes=Rate(500)), open_for_ns=0))
+    assert [told[2] for told in refusals_of(twice.ask([(0, 400), (1, 1), (0, 300), (0, 300), (0, 250), (1, 1), (0, 300)], BEGIN))] == [
+        2,
+        1,
+        1,
+    ]
 
 
 def test_the_caps_shares_are_those_of_messages_asked_for_one_by_one() -> None:
@@ -144,8 +173,7 @@ def test_a_debt_too_deep_for_a_native_integer_refuses_as_any(rules: list[Rule]) 
     assert huge.passed == 1
     mixed = mixed_of(keys, [(0, 100), (1, 100), (0, 101)])
     judge.decide([mixed], BEGIN + SECOND)
-    assert mixed.pieces is not None
-    assert [piece.passed for piece in mixed.pieces] == [0, 0, 0]
+    assert [piece.passed for piece in mixed.pieces or mixed.make_pieces()] == [0, 0, 0]
 
 
 def test_a_burst_too_large_for_a_native_integer_lets_pass_as_any() -> None:
@@ -170,7 +198,7 @@ def test_a_rule_that_looks_at_each_message_cuts(mode: str) -> None:
 
 @pytest.mark.skipif(build_of("limiter.judge")[0] == "compiled", reason="interpreted classes cannot inherit from compiled ones")
 def test_where_the_judge_fails_in_the_middle_what_was_judged_keeps_its_verdict() -> None:
-    judge = Judge(RuleSet((Rule("topics", limit=Limit(messages=Rate(1))),)))
+    judge = Judge(RuleSet((Rule("topics", limit=Limit(messages=Rate(1)), max_message_size=1),)))
     keys = [key_of(judge, name) for name in TOPICS]
 
     class Broken(MixedPublishes):
@@ -179,7 +207,7 @@ def test_where_the_judge_fails_in_the_middle_what_was_judged_keeps_its_verdict()
         def make_pieces(self) -> list[Request]:
             return [*super().make_pieces()[::2], "no request"]  # type: ignore[list-item]
 
-    mixed = mixed_of(keys, [(0, 1), (0, 1), (1, 1)], Broken)
+    mixed = mixed_of(keys, [(0, 1), (0, 2), (1, 1)], Broken)
     with pytest.raises(UnjudgedError, match="number 0"):
         judge.decide([mixed], BEGIN)
     assert mixed.columns is not None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from gateway.pipeline.actions.spool import expire
 from gateway.pipeline.actions.table import apply_action
 from gateway.pipeline.context import ConversationContext
+from gateway.pipeline.conversation import REFUSED
 from gateway.pipeline.parts import EXPIRED, POSTPONED, REQUEST, cut_all, pieces_of
 from gateway.pipeline.routes import Routes
 from gateway.protocols import PROTOCOLS
@@ -172,7 +173,17 @@ class Talk:
             conversation.lines.mark_unjudged(parts, self.now)
         requests: list[Request] = [part for part in parts if part.kind == REQUEST and not part.paid and part.unjudged == 0]
         self.judge.decide(requests, self.now)
-        for part in pieces_of(parts):
+        waiting = pieces_of(parts)[::-1]
+        while waiting:
+            part = waiting.pop()
+            if part.columns is not None and part.passed < part.count:
+                refusals = part.columns.refusals
+                if any(refusal.rule.action != "reject" for refusal in refusals) or not conversation.settle_rows(part):
+                    part.cut()
+                    waiting += pieces_of([part])[::-1]
+                else:
+                    self.outcomes["reject", REFUSED] += len(refusals)
+                continue
             if part.unjudged == POSTPONED:
                 part.unjudged = 0
                 part.deadline = NEVER
