@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import errno
 import logging
+import resource
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 import pytest
 import trio
 import trio.testing
 
 from common.tls.context import upstream_hop
-from gateway.listeners.connecting import CONNECT_TIMEOUT_S
+from gateway.listeners.connecting import CONNECT_TIMEOUT_S, UNSENT_BYTES
 from gateway.listeners.tls_handshake import TlsHandshakeError
 from gateway.listeners.unreachable import NoAnswerError, UnreachableError, reason
 from gateway.listeners.upstream import (
@@ -191,6 +193,61 @@ async def test_running_out_of_our_own_descriptors_says_nothing_about_the_broker(
     with pytest.raises(OSError, match="Too many open files"):
         await upstream.dial(None)
     assert upstream.ok is None
+
+
+async def test_so_it_is_where_a_broker_is_really_dialled() -> None:
+    most, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        upstream = Upstream("rabbit", server.getsockname())
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, limit))
+        try:
+            with pytest.raises(OSError, match="Too many open files"):
+                await upstream.dial(None)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, limit))
+    assert (upstream.ok, upstream.dials) == (None, {"ok": 0, "failed": 0})
+
+
+@contextmanager
+def no_place_for_more() -> Iterator[socket.socket]:
+    """A broker's socket whose queue of clients is full: the next one's packets are not answered."""
+    with ExitStack() as held:
+        server = held.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        held.enter_context(socket.create_connection(server.getsockname()))
+        yield server
+
+
+async def test_a_connection_that_is_not_made_at_once_is_waited_for() -> None:
+    with no_place_for_more() as server, trio.fail_after(30):
+        upstream = Upstream("rabbit", server.getsockname())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_accept_one, server)
+            channel = await upstream.dial(None)
+        assert channel.sock.getpeername() == server.getsockname()
+        channel.close()
+
+
+async def _accept_one(server: socket.socket) -> None:
+    """Once the next client is there, so that the kernel asks again for it."""
+    await trio.testing.wait_all_tasks_blocked()
+    server.accept()[0].close()
+
+
+async def test_a_connection_that_is_never_made_is_given_up(autojump_clock: trio.testing.MockClock) -> None:
+    with no_place_for_more() as server:
+        assert (await fails(Upstream("rabbit", server.getsockname()))).endswith(f"no connection within {CONNECT_TIMEOUT_S:g} s")
+    assert trio.current_time() == pytest.approx(CONNECT_TIMEOUT_S)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+async def test_a_broker_is_dialled_by_either_kind_of_address_and_by_its_name(host: str) -> None:
+    family = socket.AF_INET6 if host == "::1" else socket.AF_INET
+    with socket.create_server((host, 0), family=family) as server:
+        channel = await Upstream("rabbit", (host, server.getsockname()[1])).dial(None)
+        assert channel.sock.getpeername() == server.getsockname()
+        assert channel.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == UNSENT_BYTES, "whichever way"
+        assert not channel.sock.getblocking()
+        channel.close()
 
 
 async def test_a_name_that_does_not_resolve_and_a_port_nobody_listens_on_are_told_in_the_systems_words() -> None:
