@@ -239,7 +239,7 @@ class Listener:
         set_up(sock)
         arrival.permit = self.admission.admit(None if self.accept_proxy else arrival.address[0], now_ns())
         handshake_s = self._handshake_s()
-        with trio.fail_after(handshake_s):
+        with trio.CancelScope(deadline=trio.current_time() + handshake_s) as scope:  # one for both: each takes as long as a wait
             await self._prepare(arrival)
             if self.accept_proxy:
                 arrival.permit.take_address(arrival.address[0])
@@ -247,9 +247,9 @@ class Listener:
             if not arrival.protected:
                 opening_s = handshake_s / OPENING_SHARE
                 head = await check_protocol(sock, self.protocol, self.config.max_frame, others=self.config.others_pass, within_s=opening_s)
-        # Shielded: where accepting ends meanwhile, a client that has begun still gets in, and is told in its protocol. Not for ever: before
-        # a slow broker a thousand may wait, and the drain begins behind them.
-        with trio.CancelScope(deadline=self._dial_until, shield=True) as scope:
+            # Shielded: where accepting ends meanwhile, a client that has begun still gets in, and is told in its protocol. Not for ever:
+            # before a slow broker a thousand may wait, and the drain begins behind them.
+            scope.shield, scope.deadline = True, self._dial_until
             self._dialling.add(scope)
             try:
                 greeting = self._greeting(head)
@@ -259,6 +259,7 @@ class Listener:
                 self._dialling.remove(scope)
         if scope.cancelled_caught:
             await trio.lowlevel.checkpoint_if_cancelled()  # accepting has ended: as all others that are on their way in
+            raise trio.TooSlowError
 
     def _greeting(self, head: bytes) -> bytes:
         """What the broker is to answer before this client, which began with `head` (b"": not known), is led to it; b"" for nothing.

@@ -53,9 +53,10 @@ async def check_protocol(sock: socket.socket, protocol: str, max_frame: int, *, 
     get so far. Raises ProtocolError, named after what is spoken instead; ConnectionError; trio.TooSlowError.
     """
     opening = PROTOCOLS[protocol].opening
-    await _peek(sock, 1, 1)
-    with trio.fail_after(within_s):
-        head = await _peek(sock, opening.size, opening.size)
+    head = await _peek(sock, 1, opening.size)
+    if len(head) < opening.size:
+        with trio.fail_after(within_s):
+            head = await _peek(sock, opening.size, opening.size)
     opening.check(head, max_frame, others)
     if len(head) < opening.size:
         raise ProtocolError(f"the connection ended after {head!r}", cause="client")
@@ -64,25 +65,24 @@ async def check_protocol(sock: socket.socket, protocol: str, max_frame: int, *, 
 
 async def _peek(sock: socket.socket, least: int, most: int) -> bytes:
     """Up to `most` of what has come, once it is `least`; fewer only where the client has finished. Raises ConnectionError without any."""
-    lowered = False
+    waited = False
     while True:
         try:
             data = sock.recv(most, socket.MSG_PEEK)
-        except BlockingIOError:
+        except BlockingIOError:  # nothing, and no end either
             data = b""
-        if len(data) >= least:
-            break
-        if _finished(sock):
+        else:
             if not data:
                 raise ConnectionAbortedError("the client left without a word")
-            break
-        if lowered:
+            if len(data) >= least or _finished(sock):
+                break
+        if waited:
             await trio.sleep(EARLY_WAKE_S)
-        else:
+        elif least > 1:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
-            lowered = True
+        waited = True
         await trio.lowlevel.wait_readable(sock)
-    if lowered:
+    if waited and least > 1:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
     return data
 

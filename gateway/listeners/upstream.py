@@ -112,29 +112,38 @@ class Upstream:
         Raises UnreachableError, SparedError among them; OSError where this process is out of descriptors.
         """
         self._spare()
-        async with self._dial_slots:
-            self._spare()  # the dials before this one may have failed meanwhile
-            probes = self.ok is False  # then it is the only one under way
+        try:
+            self._dial_slots.acquire_nowait()  # `async with` gives all other tasks a turn first
+        except trio.WouldBlock:
+            await self._dial_slots.acquire()
+        try:
+            return await self._dial(ends, greeting)
+        finally:
+            self._dial_slots.release()
+
+    async def _dial(self, ends: Ends | None, greeting: bytes) -> Channel:
+        self._spare()  # the dials before this one may have failed meanwhile
+        probes = self.ok is False  # then it is the only one under way
+        if probes:
+            self._probing = True
+        findings = self._findings
+        began = trio.current_time()
+        try:
+            if probes and self.question is not None:
+                await self._ask()
+            channel = await self._open(ends)
+        except Exception as error:  # also what a resolver or TLS makes of a name: to the client it is all the same
+            if errno_of(error) in SHORTAGES:  # nothing is known about the broker
+                raise
+            self.dials["failed"] += 1
+            if findings == self._findings and not (self.alone() and self._is_slow(error, began)):
+                self._note_failure(error)
+            raise UnreachableError(self._unreachable(reason(error))) from error
+        finally:
             if probes:
-                self._probing = True
-            findings = self._findings
-            began = trio.current_time()
-            try:
-                if probes and self.question is not None:
-                    await self._ask()
-                channel = await self._open(ends)
-            except Exception as error:  # also what a resolver or TLS makes of a name: to the client it is all the same
-                if errno_of(error) in SHORTAGES:  # nothing is known about the broker
-                    raise
-                self.dials["failed"] += 1
-                if findings == self._findings and not (self.alone() and self._is_slow(error, began)):
-                    self._note_failure(error)
-                raise UnreachableError(self._unreachable(reason(error))) from error
-            finally:
-                if probes:
-                    self._probing = False
-            if greeting:
-                await self._greet(channel, greeting)
+                self._probing = False
+        if greeting:
+            await self._greet(channel, greeting)
         self.dials["ok"] += 1
         if probes or self.question is None:
             self._note_answer()
