@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.protocols.rocketmq.headers import read_json
-from gateway.protocols.rocketmq.template_cache import TemplateCache
+from gateway.protocols.rocketmq.template_cache import TemplateCache, known
 from support.rocketmq import frames as rocketmq
 
 
@@ -13,6 +13,12 @@ def header_of(opaque: int, **fields: object) -> bytes:
 
 
 def learned(*texts: bytes) -> TemplateCache:
+    """By the first connection of all."""
+    known.clear()
+    return learned_after_others(*texts)
+
+
+def learned_after_others(*texts: bytes) -> TemplateCache:
     templates = TemplateCache()
     for text in texts:
         templates.learn(text, read_json(text))

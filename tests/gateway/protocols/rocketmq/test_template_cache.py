@@ -15,10 +15,13 @@ from gateway.protocols.rocketmq.headers import read_json
 from gateway.protocols.rocketmq.template_cache import (
     LEARN_EVERY,
     LEARN_FIRST,
+    MAX_ALIKE,
+    MAX_KNOWN,
     MAX_TEMPLATE_BYTES,
     MAX_TEMPLATES,
     MAX_VARYING_FIELDS,
     TemplateCache,
+    known,
 )
 from limiter.judge import Judge
 from limiter.limits import Limit, Rate
@@ -26,8 +29,15 @@ from limiter.recent_keys import MAX_GROUPS
 from limiter.rules.rule_set import Match, Rule, RuleSet
 from support.cases import in_one_loop
 from support.rocketmq import frames as rocketmq
-from support.rocketmq.header_templates import header_of, learned, match, parsed
+from support.rocketmq.header_templates import header_of, learned, learned_after_others, match, parsed
 from support.wires.conversations import SECOND, Talk
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_known() -> None:
+    """Of what the connections of other tests have learned."""
+    known.clear()
+
 
 USUAL = learned(header_of(1), header_of(10, born=2), header_of(2_000_000_000, born=1795247411999))
 
@@ -163,6 +173,48 @@ def test_a_template_shows_what_varies() -> None:
     shown = "<Header code=310 opaque=2 flag=0 topic=b't' group=b'' batch=False user=b'' source=b''>"
     like = b'{"code":310,"extFields":{"b":"t","e":""},"opaque":0}'
     assert repr(learned(first, second).templates) == f"[<HeaderTemplate {shown} like={like!r}>]"
+
+
+def test_a_connection_knows_with_its_first_header_what_others_have_learned() -> None:
+    learned(header_of(1), header_of(2, topic="bills", born=2))
+    other = learned_after_others(header_of(3, topic="mail", born=3))
+    text = header_of(4, topic="letters", born=1795247411999)
+    assert match(other, text) == parsed(text)
+    assert len(other.templates) == 1
+
+
+def test_clients_that_come_for_one_message_learn_together() -> None:
+    for number in range(3):
+        last = learned_after_others(header_of(number, topic=f"topic-{number}", born=number))
+    text = header_of(99, topic="letters", born=1795247411999)
+    assert match(last, text) == parsed(text)
+
+
+@in_one_loop
+@pytest.mark.parametrize(
+    ("old", "new"), [(b'"a":"producers"', b'"a":"others"'), (b'"m":"false"', b'"m":"true"'), (b'"flag":0', b'"flag":2')]
+)
+def test_what_means_something_else_is_learned_by_each_connection(old: bytes, new: bytes) -> None:
+    learned(header_of(1), header_of(2, topic="bills", born=2))
+    other = learned_after_others(header_of(3).replace(old, new))
+    assert match(other, header_of(4)) is None
+    assert match(other, header_of(4, born=4).replace(old, new)) is None, "it has shown nothing that varies"
+
+
+def test_the_keys_of_a_connection_are_not_those_of_another() -> None:
+    for _ in range(2):
+        talk = Talk("rocketmq", judge=Judge(RuleSet()))
+        for opaque in range(6):
+            talk.client(rocketmq.send(f"topic-{opaque % 2}", opaque=opaque, body=b"x"))
+        assert [part.key.origin for part in talk.parts if part.key is not None] == [talk.conversation.frames.origin] * 6  # type: ignore[attr-defined]
+
+
+def test_what_is_known_is_bounded() -> None:
+    for number in range(MAX_KNOWN + 10):
+        for version in range(MAX_ALIKE + 2):
+            learned_after_others(header_of(1, group=f"group-{number}").replace(b'"version":', b'"v%b":0,"version":' % (b"v" * version)))
+    assert len(known) == MAX_KNOWN
+    assert max(len(alike) for alike in known.values()) == MAX_ALIKE
 
 
 @pytest.mark.parametrize("topics", [1, 8, 50, 1000])

@@ -11,6 +11,7 @@ import pytest
 from gateway.protocols.rocketmq.polls.held import POLL_OVERHEAD
 from gateway.protocols.rocketmq.polls.terms import NO_OFFSET, read_terms
 from gateway.protocols.rocketmq.requests import Poll
+from gateway.protocols.rocketmq.template_cache import known
 from limiter.limits import NEVER, Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from support.rocketmq import stored_messages
@@ -345,14 +346,15 @@ def test_operators_see_which_poll_waits_and_why() -> None:
 
 def test_pulls_are_recognised_by_a_header_template() -> None:
     """Those of one topic and group differ in queue and offset; one in LEARN_EVERY is parsed after the first few."""
+    known.clear()
     talk = Talk("rocketmq")
     for number in range(1, 100):
         data = pull(queue=number % 16, offset=number * 997, opaque=number)
         talk.client(data)
         talk.broker(nothing_found(number))
     templates = talk.conversation.frames.templates  # type: ignore[attr-defined]  # RocketMQ's
-    known = pull(queue=3, offset=123_456_789, opaque=500)
-    header = templates.match(known, 8, len(known))
+    one_more = pull(queue=3, offset=123_456_789, opaque=500)
+    header = templates.match(one_more, 8, len(one_more))
     assert header is not None
     assert (header.source, header.group, templates.opaque) == (b"orders", b"readers", 500)
     assert templates.learned < 10
