@@ -101,10 +101,10 @@ class Judge:
         return self.origins.origin(protocol, Sender(listener, client, user, **more), vhost, connection)
 
     def release(self, origin: Origin, *, connection_ends: bool = True) -> None:
-        """A session of `origin` has ended, or goes on without it; with the last one the origin and its keys are forgotten."""
+        """A session of `origin` has ended, or goes on without it; with the last the origin and its keys are forgotten, or soon after."""
         if origin.sessions == 1 and origin.connection and connection_ends:
             self._forget_connection(origin)
-        self.origins.release(origin)
+        self.origins.release(origin, ended=connection_ends)
 
     def _forget_connection(self, origin: Origin) -> None:
         """A connection's number never comes back, so its buckets would be idle until the ledger is full."""

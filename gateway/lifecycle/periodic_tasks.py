@@ -78,7 +78,7 @@ async def every_tick(gateway: TickedGateway) -> None:
 
 def tick(gateway: TickedGateway) -> None:
     now = now_ns()
-    gateway.judge.origins.now = now  # consumers use names, too, of which no rule may be
+    gateway.judge.origins.tick(now)  # consumers use names, too, of which no rule may be
     gateway.sweeper.tick(now)
     gateway.adaptive_caps.tick(gateway.listening, now)
     if gateway.fleet is not None:

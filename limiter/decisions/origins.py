@@ -4,6 +4,9 @@ Sessions ask for a key once per topic and keep what they get (`Origin.keys`), so
 clients: an origin has at most `KEYS_PER_ORIGIN` keys, all origins together `limit`, the oldest go one at a time, and new ones are bounded
 per client and second (`limiter.new_names`). Keys cost time to make again and nothing else: buckets and counts are not theirs.
 
+The naive way forgets an origin with its last session. A client with one connection at a time, a new one for every few messages, then uses
+a new name for each of them, until it has none left. So an origin without a session stays for LINGER_NS, where new names are bounded.
+
 Threads: the loop's alone.
 """
 
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from limiter.rules.sender import Sender
 
 KEYS_PER_ORIGIN: Final = 100_000  # keys, some 0.5 kB each; behind one address there may be many services; a guess
+LINGER_NS: Final = 2 * SECOND  # that an origin is kept without a session; a script that publishes comes again within it, or seldom: a guess
+MAX_LINGERING: Final = 1000  # origins without a session, of more the longest one goes: a guess
 UNNAMED: Final = "__other__"  # what those are counted as
 
 
@@ -39,7 +44,7 @@ def subject_of(key: Key) -> Subject:
 class Origins:
     """All origins with a session, and their keys, under the rules in force. New names are bounded where `ledger` is given."""
 
-    __slots__ = ("_alike", "_count", "_ledger", "_names", "_origins", "_rules", "comers", "consumers", "fetches", "limit", "now")
+    __slots__ = ("_alike", "_count", "_ledger", "_left", "_names", "_origins", "_rules", "comers", "consumers", "fetches", "limit", "now")
 
     def __init__(self, rules: RuleSet, limit: int, ledger: Ledger | None = None) -> None:
         self.limit = limit  # keys of all origins together
@@ -54,6 +59,13 @@ class Origins:
         # By a slow limit, then virtual host and queue: when a message of it was last wanted, and when fetched (monotonic ns).
         self.fetches: dict[Identity, dict[tuple[bytes, bytes], tuple[int, int]]] = {}
         self._origins: OrderedDict[tuple[str, Sender, bytes, int], Origin] = OrderedDict()
+        self._left: OrderedDict[Origin, int] = OrderedDict()  # those without a session, and since when (monotonic ns); the longest first
+
+    def tick(self, now: int) -> None:
+        """A few times a second: `now` it is, and origins that nobody has come back to are forgotten."""
+        self.now = now
+        while self._left and (len(self._left) > MAX_LINGERING or next(iter(self._left.values())) + LINGER_NS <= now):
+            self._forget(self._left.popitem(last=False)[0])
 
     def replace(self, rules: RuleSet) -> bool:
         """Go on under `rules`; whether sessions must ask anew for their origins and keys, which may be others then."""
@@ -78,17 +90,27 @@ class Origins:
             if self._ledger is not None:
                 origin.new_names = self._names.of(origin.listener, origin.client)
             self._origins[identity] = origin
+        elif origin.sessions == 0:
+            del self._left[origin]
         origin.sessions += 1
         return origin
 
-    def release(self, origin: Origin) -> None:
-        """A session of `origin` has ended, or goes on without it; with the last one the origin and its keys are forgotten."""
+    def release(self, origin: Origin, *, ended: bool = False) -> None:
+        """A session of `origin` has `ended`, or goes on without it; with the last the origin and its keys are forgotten, or soon after."""
         if origin.sessions <= 0:
             return
         origin.sessions -= 1
         if origin.sessions == 0:
-            self._forget_keys(origin)
-            self._origins.pop((origin.protocol, origin.sender, origin.vhost, origin.connection), None)
+            if not ended or self._ledger is None or origin.connection:
+                self._forget(origin)
+            else:
+                self._left[origin] = self.now
+                if len(self._left) > MAX_LINGERING:
+                    self.tick(self.now)
+
+    def _forget(self, origin: Origin) -> None:
+        self._forget_keys(origin)
+        self._origins.pop((origin.protocol, origin.sender, origin.vhost, origin.connection), None)
 
     def own(self, origin: Origin, connection: int) -> Origin:
         """The origin to go on with under the rules in force: `origin` itself, unless they now tell connections apart."""

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from limiter.decisions.alike_names import MAX_TOGETHER
+from limiter.decisions.origins import LINGER_NS, MAX_LINGERING
 from limiter.judge import Judge
 from limiter.keys import Key, Origin
 from limiter.limits import SECOND, Limit, Rate
@@ -97,6 +98,35 @@ def test_a_client_that_comes_back_or_brings_friends_has_no_more() -> None:
     judge.release(origin)
     assert key(judge, judge.origin("rocketmq", "l", "10.0.0.1", None), "new").unnamed
     assert not key(judge, judge.origin("rocketmq", "l", "10.0.0.2", None), "new").unnamed
+
+
+def test_a_client_that_connects_for_each_message_uses_a_name_once() -> None:
+    judge = Judge(RuleSet(RULES), bounds_names=True)
+    for number in range(3 * AT_ONCE):
+        judge.origins.tick(BEGIN + number * NAME_NS // 3)
+        origin = judge.origin("rocketmq", "l", "10.0.0.1", None)
+        assert not key(judge, origin, f"t{number % 3}").unnamed
+        judge.release(origin)
+    assert judge.usage()["keys"] == 3
+
+
+def test_who_does_not_come_back_is_forgotten() -> None:
+    judge = Judge(RuleSet(RULES), bounds_names=True)
+    for number in range(MAX_LINGERING + 5):
+        origin = judge.origin("rocketmq", "l", str(number), None)
+        key(judge, origin, "t")
+        judge.release(origin)
+    assert judge.usage()["origins"] == judge.usage()["keys"] == MAX_LINGERING, "those that went last"
+    back = judge.origin("rocketmq", "l", str(MAX_LINGERING), None)
+    judge.origins.tick(LINGER_NS - 1)
+    assert judge.usage()["origins"] == MAX_LINGERING
+    judge.origins.tick(LINGER_NS)
+    assert (judge.usage()["origins"], judge.usage()["keys"]) == (1, 1)
+    judge.release(back)
+    judge.origins.tick(2 * LINGER_NS - 1)
+    assert judge.usage()["origins"] == 1, "since it left again"
+    judge.origins.tick(2 * LINGER_NS)
+    assert judge.usage()["origins"] == 0
 
 
 def test_what_is_named_shut_changed_or_in_use_is_told_apart() -> None:
