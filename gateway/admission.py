@@ -31,6 +31,7 @@ BY_DESCRIPTORS: Final = "overload"
 BY_MEMORY: Final = "memory_full"
 CAUSES: Final = (BY_ALL, BY_ADDRESS, BY_USER, BY_RATE, BY_DESCRIPTORS, BY_MEMORY)
 UNKNOWN_USER: Final = ""  # all whose login the gateway cannot read (mechanisms of plugins) count as one user
+ALONE: Final = nullcontext()  # nobody else counts
 MAX_CHARS_SHOWN: Final = 64  # of a name or an address in a text; AMQP's reply texts have 255 bytes
 
 
@@ -199,7 +200,7 @@ class Admission:
 
     def _exclusive(self) -> AbstractContextManager[None]:
         others = self.slots.others
-        return nullcontext() if others is None else others.exclusive()
+        return ALONE if others is None else others.exclusive()
 
     def _count_elsewhere(self, kind: str, name: str = "") -> int:
         others = self.slots.others

@@ -78,6 +78,7 @@ if TYPE_CHECKING:
 
 ARRIVING_ROUND_S: Final = 0.02  # seconds; between two looks whether all that were accepted are served
 SLICE_SESSIONS: Final = 1000  # looked at in one go: 1 ms; a guess
+QUIET: Final = ("client", "broker", "broker_moved", "drain", "admin", "shutdown")  # causes of an end that are no warning
 UNSENT_BYTES: Final = 262_144  # bytes; that wait for a client, above which its broker is not read: one read
 
 
@@ -279,6 +280,8 @@ class Gateway:
         self.blocked_ns["reader"] += session.decode.credit.blocked_ns(now)
         self.blocked_ns["limiter"] += session.forward.credit.blocked_ns(now)
         session.flow.close(now)
+        if error is None and session.cause in QUIET and not log.logger.isEnabledFor(logging.DEBUG):
+            return
         context = session.conversation.context
         fields = {
             "listener": session.listener_config.name,
@@ -294,7 +297,7 @@ class Gateway:
         elif session.cause in OFTEN_MANY:
             refusal = Refusal(session.cause, session.detail, user=session.conversation.user)
             listener.refusal_log.add(refusal, (context.client, context.client_port), now)
-        elif session.cause in ("client", "broker", "broker_moved", "drain", "admin", "shutdown"):
+        elif session.cause in QUIET:
             log.event(logging.DEBUG, "connection_closed", **fields)
         else:
             log.event(logging.WARNING, "connection_closed", **fields)

@@ -30,7 +30,7 @@ from gateway.listeners.connecting import CONNECT_TIMEOUT_S
 from gateway.listeners.connection_errors import Refusal, RefusalLog, refusal_of
 from gateway.listeners.protocol_detection import begins_tls, check_protocol, read_proxy_header
 from gateway.listeners.rejecter import Rejecter
-from gateway.listeners.tcp import set_up
+from gateway.listeners.tcp import set_up, unpace
 from gateway.listeners.tls_handshake import protect
 from gateway.listeners.unreachable import DESCRIPTORS, SHORTAGES, errno_of
 from gateway.listeners.upstreams import Upstreams
@@ -57,7 +57,7 @@ class Arrival:
 
     client: Channel
     address: tuple[str, int]  # the client's own: as the PROXY header tells it, where one is taken
-    ends: Ends | None = None  # once nothing can change them any more
+    ends: Ends | None = None  # where a PROXY header tells them, or must
     protected: bool = False  # TLS is up
     permit: ConnectionPermit | None = None
     upstream: Channel | None = None
@@ -115,10 +115,12 @@ class Listener:
             self.port = inherited.getsockname()[1]
             return
         self.sock = listen(self.bind, self.name)
+        set_up(self.sock)
 
     def open_vip(self, port: int, inherited: socket.socket | None = None) -> None:
         """Listen on `port` as well. Raises OSError with the address in its message."""
         self.vip_sock = inherited if inherited is not None else listen((self.bind[0], port), self.name)
+        set_up(self.vip_sock)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -236,7 +238,10 @@ class Listener:
         if self.accept_proxy:
             self.trusted_proxies.check(arrival.address[0], self.name)
         sock = arrival.client.sock
-        set_up(sock)
+        if self.inherited:  # it may have come before this process did
+            set_up(sock)
+        else:
+            unpace(sock)
         arrival.permit = self.admission.admit(None if self.accept_proxy else arrival.address[0], now_ns())
         handshake_s = self._handshake_s()
         with trio.CancelScope(deadline=trio.current_time() + handshake_s) as scope:  # one for both: each takes as long as a wait
@@ -252,6 +257,8 @@ class Listener:
             scope.shield, scope.deadline = True, self._dial_until
             self._dialling.add(scope)
             try:
+                if self.upstreams.send_proxy and arrival.ends is None:
+                    arrival.ends = _ends_of(arrival.client.sock, arrival.address)
                 greeting = self._greeting(head)
                 arrival.upstream = await self.upstreams.dial(arrival.ends, greeting)
                 arrival.broker_greeted = bool(greeting)
@@ -276,9 +283,8 @@ class Listener:
     async def _prepare(self, arrival: Arrival) -> None:
         """What comes before the protocol's own first byte: the PROXY header, then TLS. Does what is not done yet."""
         sock = arrival.client.sock
-        if arrival.ends is None:
-            ends = await read_proxy_header(sock) if self.accept_proxy else None
-            arrival.ends = ends or _ends_of(sock, arrival.address)
+        if self.accept_proxy and arrival.ends is None:
+            arrival.ends = await read_proxy_header(sock) or _ends_of(sock, arrival.address)
             arrival.address = arrival.ends.source
         if self.tls is None or arrival.protected:
             return

@@ -27,7 +27,8 @@ KEEPALIVE_PROBES: Final = 6
 
 
 def set_up(sock: socket.socket) -> None:
-    """Small messages leave at once; a peer that is gone is noticed; no pacing where both ends have the same address, as on the loopback.
+    """Small messages leave at once; a peer that is gone is noticed; no pacing within the machine (`unpace`). A socket that listens passes
+    all but the last on to those it accepts.
 
     Raises nothing where the peer has gone already: the next read shows it.
     """
@@ -37,5 +38,11 @@ def set_up(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
+    unpace(sock)
+
+
+def unpace(sock: socket.socket) -> None:
+    """No pacing where both ends have the same address, as on the loopback. Raises nothing, as `set_up`."""
+    with suppress(OSError):
         if sock.getsockname()[0] == sock.getpeername()[0]:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, WITHIN_MACHINE)

@@ -16,6 +16,7 @@ from gateway.listeners.tcp import KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPAL
 from gateway.listeners.upstreams import Upstreams
 from gateway.session.listener_config import ListenerConfig
 from support.amqp import frames as amqp
+from support.processes import LOOPBACK
 
 
 @contextmanager
@@ -51,14 +52,16 @@ def test_a_peer_that_is_gone_is_noticed_within_two_minutes() -> None:
     assert KEEPALIVE_IDLE_S + KEEPALIVE_INTERVAL_S * KEEPALIVE_PROBES <= 120
 
 
-async def test_both_sockets_of_a_client_are_set_up() -> None:
-    """The one that is accepted, and the one that is dialled for it."""
+@pytest.mark.parametrize("inherited", [False, True])
+async def test_both_sockets_of_a_client_are_set_up(inherited: bool) -> None:
+    """The one that is accepted, and the one that is dialled for it; also where the client came before this process did."""
     arrived: list[Arrival] = []
     with socket.create_server(("127.0.0.1", 0)) as broker:
         upstream = Upstreams.at("rabbit", [broker.getsockname()[:2]])
         listener = Listener(ListenerConfig("rabbit", "amqp", 1 << 20, 5_000_000_000, 0), ("127.0.0.1", 0), upstream)
-        listener.open()
+        listener.open(socket.create_server((LOOPBACK, 0)) if inherited else None)
         assert listener.sock is not None
+        listener.sock.setblocking(False)
         listener.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, other_than_reno())  # which who is accepted inherits
         async with trio.open_nursery() as nursery:
             nursery.start_soon(listener.accept_forever, lambda _, arrival: arrived.append(arrival))
