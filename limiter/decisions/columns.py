@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from limiter.columns import Columns
     from limiter.decisions.in_force import InForce
     from limiter.decisions.single import Checks
+    from limiter.fair_share.shared_bucket import Price, SharedBucket
     from limiter.request import Request
 
 
@@ -129,17 +130,17 @@ def take(columns: Columns, asked: list[Bucket]) -> None:
     if not capped:
         return
     sums = columns.sums
-    rows = columns.rows
-    at: i64 = 0
-    end: i64 = len(rows)
-    while at < end:  # each message for itself, since what it costs a cap is rounded down
-        row: i64 = rows[at]
+    cap: SharedBucket | None = None  # of the last row
+    price: Price | None = None  # of its requests
+    for row in columns.rows:  # each message for itself, since what it costs a cap is rounded down
         of_key = sums[row & 0xFFFF]
         share = of_key.key.share
         if share is not None:
+            if price is None or share.cap is not cap:
+                cap = share.cap
+                price = cap.price()
             count: int = row >> 16 & 0xFFFF
-            of_key.cap_ns += count * share.cap.cost_ns(1, row >> 32)
-        at += 1
+            of_key.cap_ns += count * price.of(row >> 32)
     for of_key in sums:
         share = of_key.key.share
         if share is not None:

@@ -215,7 +215,10 @@ class Tier:
             if not self.free:
                 self.owed -= cost
             return
-        height = min(HEIGHTS - 1, (share.taken * ONE // share.weight).bit_length())
+        fill = share.taken * ONE // share.weight
+        height = share.height
+        if height == 0 or fill >> height - 1 != 1:  # else it is the same; `bit_length` is a call of Python's
+            height = min(HEIGHTS - 1, fill.bit_length())
         self._amounts[share.height] -= share.taken - cost
         self._amounts[height] += share.taken
         if height != share.height:

@@ -32,8 +32,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import i64
+
 from limiter.algorithms.base import JITTER_NS, Algorithm
-from limiter.algorithms.token_bucket import TokenBucket
+from limiter.algorithms.token_bucket import UNBOUNDED, TokenBucket
 from limiter.fair_share.adaptive_cap import AdaptiveCap
 from limiter.fair_share.max_min import ONE, Share, Tier
 
@@ -47,6 +49,7 @@ MIN_WINDOW_NS: Final = 1_000_000  # ns; a window is at most half of the burst, a
 SLACK_DIVISOR: Final = 8  # the part of a window that stays in the bucket: one in so many; a guess (12 ms of the cap)
 MAX_SHARES: Final = 131_072  # topics with a share of their own; more than send within a second, some 40 MB; a guess
 IDLE_NS: Final = 1_000_000_000  # ns; ten windows: neither credit nor debt is worth keeping, nor shares apart
+MAX_PER_NS: Final = 1 << 31  # ns; times the bytes of a message (32 bits) it is a native integer
 MAX_DECAYS: Final = 64  # times a value is multiplied by 7/8; 64 leave 0.02 %
 
 
@@ -58,6 +61,29 @@ class TopicShare(Share):
     def __init__(self, cap: SharedBucket, tier: Tier, text: str, weight: int, *, protected: bool) -> None:
         super().__init__(tier, text, weight, protected=protected)
         self.cap = cap
+
+
+class Price:
+    """What a request of one message is charged as (`SharedBucket.cost_ns`), in native integers, for many of them."""
+
+    __slots__ = ("_amount", "_bucket", "_least", "_per_ns")
+
+    def __init__(self, bucket: TokenBucket) -> None:
+        self._bucket = bucket
+        self._least = bucket.cost_ns(1, 0)
+        rate = bucket.limit.bytes
+        charged = rate is not None and rate.amount > 0
+        self._per_ns: i64 = rate.per_ns if charged and rate is not None and rate.per_ns <= MAX_PER_NS else 0
+        self._amount: i64 = 1  # bytes in `_per_ns`; 0: what is between would be no native integer
+        if charged and rate is not None:
+            self._amount = rate.amount if self._per_ns > 0 and rate.amount <= UNBOUNDED else 0
+
+    def of(self, size: i64) -> int:
+        """Nanoseconds for `size` bytes, below 4 GiB."""
+        if self._amount == 0:
+            return self._bucket.cost_ns(1, size)
+        cost: int = size * self._per_ns // self._amount
+        return max(cost, self._least)
 
 
 class SharedBucket(Algorithm):
@@ -171,7 +197,8 @@ class SharedBucket(Algorithm):
 
     def _reserve(self) -> int:
         """What must stay in the bucket for protected topics."""
-        return min(max(self._expected - self._taken, self._taken, self._largest_protected), self._capacity_ns // 2)
+        kept = max(self._expected - self._taken, self._taken)  # of three at once mypyc makes a call of Python's
+        return min(max(kept, self._largest_protected), self._capacity_ns // 2)
 
     def _next_reserve(self) -> int:
         """The most that will have to stay in it in later windows, if no topic asks meanwhile."""
@@ -237,6 +264,11 @@ class SharedBucket(Algorithm):
     def cost_ns(self, messages: int, size: int) -> int:
         """What one such request is charged as."""
         return self.bucket.cost_ns(messages, size)
+
+    def price(self) -> Price:
+        """As `cost_ns`, for many requests of one message that `room` has found room for."""
+        assert isinstance(self.bucket, TokenBucket)
+        return Price(self.bucket)
 
     def take_run(self, share: TopicShare, cost_ns: int, largest_ns: int, messages: int, size: int) -> None:
         """Spend what `room` has promised: so much together, charged as `cost_ns` and the dearest of it as `largest_ns`."""

@@ -653,3 +653,14 @@ def test_a_topic_saves_for_a_large_one_of_its_own_that_waits_beside_its_small_on
     assert min(large, passed[0]) >= 0.45 * own - 700
     assert sum(passed[1:]) >= 0.48 * (own + sum(passed[1:])) * others
     assert own + sum(passed[1:]) >= 18_500
+
+
+@given(
+    st.one_of(st.none(), st.builds(Rate, st.integers(0, 1 << 40), st.sampled_from([SECOND, 60 * SECOND, 86_400 * SECOND]))),
+    st.one_of(st.none(), st.builds(Rate, st.integers(0, 1 << 40), st.sampled_from([SECOND, 60 * SECOND, 86_400 * SECOND]))),
+    st.lists(st.integers(0, (1 << 32) - 1), max_size=5),
+)
+def test_a_price_is_what_a_request_is_charged_as_at_any_rate(messages: Rate | None, size: Rate | None, sizes: list[int]) -> None:
+    bucket = SharedBucket(Limit(messages=messages, bytes=size, messages_burst=1 << 40, bytes_burst=1 << 40), BEGIN)
+    price = bucket.price()
+    assert [price.of(each) for each in sizes] == [bucket.cost_ns(1, each) for each in sizes]
