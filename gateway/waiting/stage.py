@@ -20,6 +20,7 @@ from limiter.columns import Columns
 from limiter.credit import Credit
 from limiter.keys import Key
 from limiter.limits import NEVER, SECOND
+from limiter.operations import WAITING
 from limiter.rules.rule import FIT, Rule
 
 
@@ -134,7 +135,7 @@ class Wait(Handler):
         if self.spans is not None:
             return False
         for refusal in columns.refusals:
-            if refusal.rule.action != "reject":
+            if refusal.rule.action != "reject" or refusal.of_key.key.operation in WAITING:
                 return False
         if not self.conversation.settle_rows(part):
             return False

@@ -107,13 +107,13 @@ def judge_rows(columns: Columns, asked: list[Bucket], now: int) -> int:
 
 def measure(bucket: Bucket, algorithm: TokenBucket, now: int) -> None:
     """Find whether `bucket` is tight, and what room it has then. From here on `asked` is what is taken and not spent."""
-    room, room_bytes = algorithm.room(0, now)  # debts and bursts have no bound: what is no native integer is the nearest that is
-    bucket.room = min(max(room, -1), UNBOUNDED)
-    bucket.room_bytes = min(max(room_bytes, -1), UNBOUNDED)
     breaker = bucket.breaker
-    if breaker.open_until != 0 and breaker.is_open(now):
-        bucket.room = -1
-    bucket.tight = bucket.room < bucket.asked or bucket.room_bytes < bucket.asked_bytes
+    is_open = breaker.open_until != 0 and breaker.is_open(now)
+    bucket.tight = is_open or not algorithm.fits(bucket.asked, bucket.asked_bytes, now)
+    if bucket.tight:
+        room, room_bytes = algorithm.room(0, now)  # debts and bursts have no bound: what is no native integer is the nearest that is
+        bucket.room = -1 if is_open else min(max(room, -1), UNBOUNDED)
+        bucket.room_bytes = min(max(room_bytes, -1), UNBOUNDED)
     bucket.asked = 0
     bucket.asked_bytes = 0
 

@@ -30,18 +30,18 @@ from gateway.protocols.rocketmq.frames import Frames
 from gateway.protocols.rocketmq.goodbye import build_go_away, build_unavailable, understands
 from gateway.protocols.rocketmq.held_sends import HeldSends
 from gateway.protocols.rocketmq.membership import leave_groups
+from gateway.protocols.rocketmq.mixed_sends import MixedSends
 from gateway.protocols.rocketmq.outstanding import Outstanding
 from gateway.protocols.rocketmq.polls.polls import Polls
 from gateway.protocols.rocketmq.question import QUESTION, STATEMENT
 from gateway.protocols.rocketmq.refusals import (
-    FLOW_CONTROL,
     MESSAGE_ILLEGAL,
     NOTHING_REFUSES,
     SILENCE_REFUSES,
-    SYSTEM_BUSY,
+    build_format,
     build_refusals,
+    explain,
     explain_unfit,
-    remark,
     what_refuses_send_back,
 )
 from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, RejectedRequest, Sends
@@ -196,8 +196,7 @@ class RocketmqConversation(Conversation):
                 return REFUSED
         key = part.key
         assert key is not None
-        code = SYSTEM_BUSY if rule is not None and rule.reply == "system_busy" else FLOW_CONTROL
-        text = remark(key.text or key.operation, part.wait_ns)
+        code, text = explain(key, rule, part.wait_ns)
         if part.unfit != FIT and rule is not None:
             code, text = MESSAGE_ILLEGAL, explain_unfit(part.size, rule)
         frames = build_refusals(part.opaques, code, text)
@@ -208,6 +207,18 @@ class RocketmqConversation(Conversation):
             self.pending_reply = frames
             self.discarding = True
         return REFUSED
+
+    def settle_rows(self, part: Part) -> bool:
+        columns = part.columns
+        assert columns is not None
+        if part.unanswered or self.held_sends.by_name or self.reports.close_reason:
+            return False
+        assert isinstance(part, MixedSends)
+        formats = [build_format(*explain(each.of_key.key, each.rule, each.wait_ns)) for each in columns.refusals]
+        self._reply(part.settle(formats, self.outbox))
+        if part.count:
+            self.pass_on(part)
+        return True
 
     def drop(self, part: Part) -> bool:
         """Always possible. A client that waits for an answer sees its own timeout, as a rule that says `drop` wants it."""

@@ -6,7 +6,8 @@ from librt.vecs import append, vec
 from mypy_extensions import i64
 
 from common.octets import u32
-from gateway.pipeline.mixing import MixedPart, Mixing
+from gateway.pipeline.mixing import MixedPart, Mixing, Stretches
+from gateway.pipeline.parts import Part
 from gateway.protocols.rocketmq.requests import Sends
 from limiter.columns import FIRST_ROWS, Columns
 from limiter.keys import Key
@@ -36,6 +37,36 @@ class MixedSends(MixedPart):
         self.opaques = append(self.opaques, opaque)
         self.count += 1
         self.end = end
+
+    def settle(self, formats: list[bytes], outbox: list[Part]) -> bytes:
+        """The answers to those that are refused, by `formats` of the refusals; of the others the bytes go on, and it counts them alone."""
+        columns = self.columns
+        assert columns is not None
+        data = self.data
+        stretches = Stretches(self, outbox)
+        answers: list[bytes] = []
+        begin: i64 = self.start  # of what goes on, up to `at`
+        at: i64 = begin
+        number: i64 = 0
+        for row in range(len(columns.rows)):
+            fate: i64 = columns.fates[row]
+            refused: i64 = fate & 0xFFFF
+            left: i64 = columns.rows[row] >> 16 & 0xFFFF
+            while left > 0:
+                if left == refused and at > begin:
+                    stretches.add(begin, at)
+                at += 4 + u32(data, at)
+                if left <= refused:
+                    answers.append(formats[fate >> 16] % self.opaques[number])
+                    begin = at
+                number += 1
+                left -= 1
+        if at > begin:
+            stretches.add(begin, at)
+        stretches.join()
+        self.start = self.end
+        self.count = self.passed
+        return b"".join(answers)
 
     def make_pieces(self) -> list[Request]:
         columns = self.columns

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 if TYPE_CHECKING:
+    from limiter.keys import Key
     from limiter.rules.rule import Rule
 
 FLOW_CONTROL: Final = 215  # no Java, Go or JavaScript client repeats a send at once that got it (`docs/design/rocketmq.md` 3.1)
@@ -39,6 +40,12 @@ def remark(key_text: str, wait_ns: int) -> str:
     return f"[RateLimit] for {key_text} need wait:{-(-min(wait_ns, MAX_WAIT_NS) // 1000)}microsecs"
 
 
+def explain(key: Key, rule: Rule | None, wait_ns: int) -> tuple[int, str]:
+    """Code and text of a refusal by `rule` of what would pass after `wait_ns`."""
+    code = SYSTEM_BUSY if rule is not None and rule.reply == "system_busy" else FLOW_CONTROL
+    return code, remark(key.text or key.operation, wait_ns)
+
+
 def explain_unfit(size: int, rule: Rule) -> str:
     """The text of a refusal of a request that no wait lets pass."""
     return f"[RateLimit] message body size {size} is over max_message_size {rule.max_message_size} of rule {rule.name}"
@@ -53,6 +60,15 @@ def what_refuses_send_back(language: str, version: int) -> int:
 
 def build_refusals(opaques: list[int], code: int, text: str) -> bytes:
     """One response frame for each of `opaques`, with `text` as remark."""
+    frame = build_format(code, text)
+    count = len(opaques)
+    if count == 1:
+        return frame % opaques[0]
+    return frame * count % tuple(opaques)
+
+
+def build_format(code: int, text: str) -> bytes:
+    """A response frame with `text` as remark, and a place for the opaque."""
     escaped = msgspec.json.encode(text).replace(b"%", b"%%")
     header = b'{"code":%d,"flag":1,"language":"JAVA","opaque":%%11d,"remark":%b,"serializeTypeCurrentRPC":"JSON","version":%d}' % (
         code,
@@ -60,8 +76,4 @@ def build_refusals(opaques: list[int], code: int, text: str) -> bytes:
         VERSION,
     )
     size = len(header) + OPAQUE - 4 - (escaped.count(b"%") // 2)
-    frame = ((size + 4).to_bytes(4, "big") + size.to_bytes(4, "big")).replace(b"%", b"%%") + header
-    count = len(opaques)
-    if count == 1:
-        return frame % opaques[0]
-    return frame * count % tuple(opaques)
+    return ((size + 4).to_bytes(4, "big") + size.to_bytes(4, "big")).replace(b"%", b"%%") + header

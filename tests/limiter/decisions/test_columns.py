@@ -149,6 +149,15 @@ def test_what_is_refused_for_one_time_is_one_refusal() -> None:
     ]
 
 
+def test_a_breaker_that_opens_in_between_is_the_reason_of_what_comes_after() -> None:
+    twice = Twice(
+        Rule("few", Match(topic=TOPICS[0]), limit=Limit(messages=Rate(10_000), messages_burst=1), open_for_ns=0),
+        Rule("client", per="client", limit=Limit(bytes=Rate(1000)), open_for_ns=SECOND),
+    )
+    mixed = twice.ask([(0, 1), (0, 1), (1, 1000), (0, 1)], BEGIN)
+    assert refusals_of(mixed) == [("few", TOPICS[0], 1, 1), ("client", TOPICS[1], 1, 1000), ("client", TOPICS[0], 1, 1)]
+
+
 def test_the_caps_shares_are_those_of_messages_asked_for_one_by_one() -> None:
     cap = Rule("cap", per="listener", limit=Limit(messages=Rate(300), bytes=Rate(1_000_000)))
     twice = Twice(cap)
