@@ -19,6 +19,7 @@ from typing import Any
 
 from pamqp import commands
 
+from gateway.protocols.rocketmq.template_cache import known
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from support.amqp import frames as amqp
@@ -53,6 +54,7 @@ def count(work: Callable[[], object]) -> Calls:
 
 def measure(protocol: str) -> dict[str, Calls]:
     """Of one message there, and of its answer back."""
+    known.clear()  # what other connections have shown of RocketMQ's headers decides what is compared
     with Wires(RULE) as wires:
         client, broker = wires.connect(protocol)
         if protocol == "amqp":

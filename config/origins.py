@@ -45,9 +45,10 @@ class SettingOrigins(Mapping[str, SourceLocation]):
         in_part = {outer for top in moved for outer in containing(top) if outer != top}
         opened: dict[str, SourceLocation] = {}
         for item, folded in self._folded.items():
-            if item in in_part:
+            to = path_in(item)
+            if item in in_part or (to is not None and not to.endswith("]")):  # only items of lists are looked for folded
                 opened |= {inner: self[inner] for inner in (item + rest for rest in folded[1])}
-            elif (to := path_in(item)) is not None:
+            elif to is not None:
                 made._folded[to] = folded
         for path, location in (opened | self._plain).items():
             if (to := path_in(path)) is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from config.origins import SettingOrigins
@@ -44,6 +44,10 @@ def lies_in(path: str, outer: str) -> bool:
     return path.startswith(outer) and path[len(outer) : len(outer) + 1] in {"", ".", "["}
 
 
+ONE = [("rules[0]", {"": SourceLocation("a.yaml", 1, 1)}, True)]
+
+
+@example([], ONE, {"rules[1]": "rules[2]", "listeners": "rules[0]"})  # an item becomes what is no item
 @given(STEPS, STEPS, MOVED)
 @settings(deadline=None)
 def test_they_do_what_a_dictionary_does(old: Steps, new: Steps, moved: dict[str, str]) -> None:
