@@ -217,7 +217,8 @@ class Conversation:
         return self.lines.forget_all()
 
     def leave(self) -> None:
-        """The client is gone, or has said that it closes: from now on nothing more is consumed for it. Called as often as that is seen."""
+        """The client is gone, or has said that it closes: nothing more is consumed for it while its messages wait. Called as often as that
+        is seen."""
 
     def has_farewells(self) -> bool:
         """Whether the broker may have to be told that a client, or a channel of it, consumes no more while its messages wait."""

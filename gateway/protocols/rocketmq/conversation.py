@@ -122,11 +122,10 @@ class RocketmqConversation(Conversation):
                     self.pending_reply = b""
                 return
         elif isinstance(part, Poll):
-            if self.frames.client_gone:
-                self.reports.give_up(part)
-                return
             self.polls.send(part)
             self._update_budget()
+            if self.asks_broker and self.lines.holds_close():  # nobody would get its messages; what it has reserved comes back
+                return
         elif part.columns is not None:
             if not part.unanswered:
                 self.outstanding.count_requests(part.count)
@@ -306,8 +305,7 @@ class RocketmqConversation(Conversation):
     # ---- the end ---------------------------------------------------------------------------------------------------
 
     def leave(self) -> None:
-        if not self.frames.client_gone:
-            self.frames.client_gone = True
+        if not self.asks_broker:
             self.asks_broker = True
             self.heartbeat_ns = KEEP_ALIVE_NS
             self.reports.abandoned = [*self.reports.abandoned, *self.polls.held.abandon()]
@@ -316,12 +314,13 @@ class RocketmqConversation(Conversation):
             self._update_budget()
 
     def has_farewells(self) -> bool:
-        return self.frames.client_gone and len(self.frames.heartbeat) > 0
+        return self.asks_broker and not self.frames.left
 
     def take_farewells(self, *, quiet: bool) -> bytes:
         frames = self.frames
         if self.budget.frame_left or not quiet:  # a heartbeat that is with the judge would make it a member again
             return b""
+        frames.left = True
         heartbeat, frames.heartbeat = frames.heartbeat, b""
         return leave_groups(heartbeat, frames.language, frames.version)
 
@@ -331,7 +330,7 @@ class RocketmqConversation(Conversation):
     def heartbeat(self) -> bytes:
         """The broker closes a connection on which nothing is said for 120 s, and this one may wait for longer. Any answer shows that it
         lives."""
-        return QUESTION.send if self.frames.client_gone and not self.budget.frame_left and not self.draining else b""
+        return QUESTION.send if self.asks_broker and not self.budget.frame_left and not self.draining else b""
 
     def renew_keys(self) -> None:
         self.frames.renew_keys()

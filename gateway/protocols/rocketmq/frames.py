@@ -81,7 +81,7 @@ class Frames:
         self.own_codes = context.own_codes  # requests the gateway answers itself
         self.rejects_requests = False  # the gateway answers all that want an answer
         self.heartbeat = b""  # the body of the client's last: its groups (`membership.py`)
-        self.client_gone = False  # what would make it a member again, or keep queues for it, is not passed on
+        self.left = False  # the broker was told that the client has left: what would make it a member again is not passed on
         self.last_header: Header | None = None  # that `last_key` was found for
         self.last_key: Key | None = None
         self.last_poll: Header | None = None  # that `last_source` was found for
@@ -278,9 +278,9 @@ class Frames:
             if wants_answer or poll.kind == REQUEST:  # brokers answer some that are one-way: those are limited all the same
                 parts.append(poll)
                 return poll
-        joins = header.code == HEART_BEAT or (self.client_gone and header.code == LOCK_BATCH_MQ)
+        joins = header.code == HEART_BEAT or (self.left and header.code == LOCK_BATCH_MQ)
         if joins and not header.flag & RESPONSE and end <= size:  # one-way ones, too: the Proxy's heartbeats are
-            if self.client_gone:
+            if self.left:
                 rejected = RejectedRequest(b"")
                 parts.append(rejected)
                 return rejected

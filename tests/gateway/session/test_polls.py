@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from functools import partial
 
@@ -12,13 +13,15 @@ from gateway.clock import now_ns
 from gateway.event_loop.sweeper import IDLE
 from gateway.session import description
 from gateway.session.listener_config import ListenerConfig
+from gateway.transport.channel import READ_BYTES
 from limiter.limits import NEVER, Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Match, Rule, RuleSet
 from support.processes import HANG_S
 from support.rocketmq import stored_messages
-from support.rocketmq.frames import heartbeat, read_response, response, send
+from support.rocketmq.frames import encode_request, heartbeat, read_response, response, send, split_frames
 from support.rocketmq.stored_messages import found, nothing_found, stored
+from support.wires.conversations import rule
 from support.wires.wires import Decide, Wires
 
 pull = partial(stored_messages.pull, signed=True)  # so that it stays as it is, whatever passes in a second
@@ -143,6 +146,21 @@ def test_no_sides_end_waits_for_a_held_pull() -> None:
         wires.until(lambda: bool(wires.ended))
         assert [(session.cause, error) for session, error in wires.ended] == [("client", None)]
         assert consumed(wires) == [0, 0, 0, 0, 0, 0], "nothing is abandoned: the client would ask again"
+
+
+def test_what_the_pull_of_a_client_that_has_ended_had_reserved_comes_back() -> None:
+    with Wires(limit(1, burst=1), rule("delay", messages=1, burst=1, protocol="rocketmq", topic="mail")) as wires:
+        client, broker = wires.connect("rocketmq")
+        client.sendall(
+            send("mail", opaque=1) + send("mail", opaque=2) + encode_request(9_999, None, bytes(2 * READ_BYTES)) + pull(opaque=3)
+        )
+        client.shutdown(socket.SHUT_WR)
+        wires.run()
+        assert [read_response(each)["code"] for each in split_frames(wires.received(broker))] == [310, 9_999]
+        assert {state.thing: state.fill for state in wires.judge.states(wires.now())}["orders"] == 0
+        wires.elapse(2)
+        assert split_frames(wires.received(broker)) == [send("mail", opaque=2)]
+        assert {state.thing: state.fill for state in wires.judge.states(wires.now())}["orders"] == 1
 
 
 def test_the_brokers_stream_goes_on_while_a_slow_judge_settles() -> None:

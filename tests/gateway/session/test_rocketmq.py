@@ -14,9 +14,9 @@ import pytest
 
 from gateway.protocols.rocketmq.broker_stream import MAX_HEAD_BYTES
 from gateway.session.listener_config import ListenerConfig
-from gateway.transport.channel import Channel
+from gateway.transport.channel import READ_BYTES, Channel
 from gateway.transport.channel_states import FIN_SENT
-from support.rocketmq.frames import encode_request, frame, heartbeat, json_header, response, send, split_frames
+from support.rocketmq.frames import encode_request, frame, heartbeat, json_header, read_response, response, send, split_frames
 from support.rocketmq.talks import check_broker, check_client, said_by_broker, said_by_client
 from support.wires.conversations import randomly, rule
 from support.wires.wires import Wires
@@ -55,6 +55,10 @@ def ended(end: socket.socket) -> bool:
         return end.recv(1) == b""
     except ConnectionResetError:
         return True
+
+
+def codes(frames: bytes) -> list[object]:
+    return [read_response(each)["code"] for each in split_frames(frames)]
 
 
 def sized(whole: int, opaque: int = 1, code: int = 310, topic: str = "orders", batch: str = "false") -> bytes:
@@ -141,6 +145,32 @@ def test_held_sends_of_a_client_that_has_finished_go_before_its_end() -> None:
         assert ended(broker)
 
 
+@pytest.mark.parametrize("code", [34, 41, 11, 200_050, 310], ids=["heartbeat", "lock", "pull", "pop", "send"])
+def test_what_a_client_said_before_its_end_passes_also_where_its_end_shows_first(code: int) -> None:
+    """What would consume for it was thrown away, though the broker learns of the end right behind it: a pull commits an offset, too."""
+    with Wires() as wires:
+        client, broker = wires.connect("rocketmq")
+        said = sized(2 * READ_BYTES, code=9_999) + encode_request(code, {"topic": "orders", "b": "orders", "queueId": 0}, b"{}", opaque=2)
+        client.sendall(said)
+        client.shutdown(socket.SHUT_WR)
+        wires.run()
+        assert wires.received(broker) == said
+        assert ended(broker)
+
+
+def test_a_client_that_ends_while_its_sends_wait_leaves_its_groups_behind_its_last_heartbeat_and_polls_no_more() -> None:
+    group = b'{"clientID":"c@1","consumerDataSet":[{"groupName":"g"}],"producerDataSet":[]}'
+    with Wires(rule("delay", messages=1, burst=1, protocol="rocketmq", topic="orders")) as wires:
+        client, broker = wires.connect("rocketmq")
+        client.sendall(send(opaque=1) + send(opaque=2) + sized(2 * READ_BYTES, code=9_999) + PULL + encode_request(34, None, group))
+        client.shutdown(socket.SHUT_WR)
+        wires.run()
+        assert codes(wires.received(broker)) == [310, 9_999, 34, 35]
+        wires.elapse(1.25)
+        assert codes(wires.received(broker)) == [310]
+        assert ended(broker)
+
+
 def test_a_broker_that_has_finished_is_an_end_for_the_client_behind_its_last_bytes() -> None:
     with Wires() as wires:
         client, broker = wires.connect("rocketmq")
@@ -213,7 +243,7 @@ def test_a_thousand_frames_in_a_segment_and_one_byte_a_segment_mean_the_same() -
                 assert found + wires.received(target) + wires.session().decode.rest == data
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [*range(7), 13])  # 13: its last frame was thrown away
 def test_a_conversation_over_sockets_arrives_whole(seed: int) -> None:
     """As in protocols/rocketmq/test_passing.py, with everything around the conversation that a session has."""
     random = Random(seed)
