@@ -22,6 +22,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -173,14 +174,16 @@ def put_by_hand(code: str, by_hand: str, file: str) -> str:
     """
     for name in _BY_HAND.findall(by_hand):
         made = re.compile(rf"^((?:char|int64_t) CPyDef_\w*___{name}\()([^)]*)\) \{{\n.*?^\}}$", re.MULTILINE | re.DOTALL)
-        code, count = made.subn(lambda found: f"{found[1]}{found[2]}) {{ return {name}({_names(found[2])}); }}", code)  # noqa: B023
+        code, count = made.subn(partial(_call, name), code)
         if count != 1:
             raise SystemExit(f"{file}: mypyc has made {count} functions of the name {name}, with a signature of native types; 1 is wanted")
     return by_hand + code
 
 
-def _names(parameters: str) -> str:
-    return ", ".join(_WORD.findall(parameter)[-1] for parameter in parameters.split(","))
+def _call(name: str, made: re.Match[str]) -> str:
+    """The function `made`, whose body is a call of the one by hand."""
+    names = ", ".join(_WORD.findall(parameter)[-1] for parameter in made[2].split(","))
+    return f"{made[1]}{made[2]}) {{ return {name}({names}); }}"
 
 
 class NativeLibrary:
