@@ -43,27 +43,19 @@ class RecentKeys:
 
     def find(self, data: bytes, start: i64, end: i64) -> Key | None:
         """The key of the name `data[start:end]`, or None where it was not noted lately."""
-        place: i64 = self._place(hash_octets(data, start, end), data, start, end)
+        wanted: i64 = hash_octets(data, start, end)
+        place: i64 = find_place(self._hashes, self._names, wanted, wanted & self._mask, data, start, end)
         return None if place < 0 else self._keys[place]
 
-    def _place(self, wanted: i64, data: bytes, start: i64, end: i64) -> i64:
-        """Where the name `data[start:end]` is, whose hash is `wanted`; -1: nowhere."""
-        hashes = self._hashes
-        place: i64 = wanted & self._mask
-        last: i64 = place + WAYS
-        while place < last:
-            if hashes[place] == wanted:
-                name = self._names[place]
-                if len(name) == end - start and are_equal(name, 0, data, start, end - start):
-                    return place
-            place += 1
-        return -1
+    def _place(self, wanted: i64, name: bytes) -> i64:
+        """Where `name` is, whose hash is `wanted`; -1: nowhere."""
+        return find_place(self._hashes, self._names, wanted, wanted & self._mask, name, 0, len(name))
 
     def note(self, name: bytes, key: Key) -> None:
         """`key` is what the name has; the next `find` knows it."""
         size: i64 = len(name)
         wanted: i64 = hash_octets(name, 0, size)
-        place: i64 = self._place(wanted, name, 0, size)
+        place: i64 = self._place(wanted, name)
         if place < 0:
             place = wanted & self._mask
             last: i64 = place + WAYS - 1
@@ -93,7 +85,7 @@ class RecentKeys:
 
     def forget(self, name: bytes) -> None:
         """The key of `name` shall live no longer for having been used lately."""
-        place: i64 = self._place(hash_octets(name, 0, len(name)), name, 0, len(name))
+        place: i64 = self._place(hash_octets(name, 0, len(name)), name)
         if place >= 0:
             hashes = self._hashes
             hashes[place] = -1
@@ -126,3 +118,18 @@ def recent_of_group(key: Key) -> RecentKeys | None:
     if found is None and len(groups) < MAX_GROUPS:
         found = groups[place] = RecentKeys()
     return found
+
+
+# ---- also in C (`recent_keys.c`) ------------------------------------------------------------------------------------
+
+
+def find_place(hashes: vec[i64], names: list[bytes], wanted: i64, first: i64, data: bytes, start: i64, end: i64) -> i64:
+    """In which of the WAYS places from `first` on the name `data[start:end]` is, whose hash is `wanted`; -1: in none."""
+    place: i64 = first
+    while place < first + WAYS:
+        if hashes[place] == wanted:
+            name = names[place]
+            if len(name) == end - start and are_equal(name, 0, data, start, end - start):
+                return place
+        place += 1
+    return -1

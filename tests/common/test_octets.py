@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from common.octets import are_equal, begins, count_equal, find_quote, hash_octets
 from support.cases import in_one_loop
+from support.python_twin import python_twin
 
-SPEC = spec_from_file_location("python_octets", Path(__file__).parents[2] / "common" / "octets.py")
-assert SPEC is not None
-assert SPEC.loader is not None
-PYTHON = module_from_spec(SPEC)
-SPEC.loader.exec_module(PYTHON)
+PYTHON = python_twin("common/octets.py")
 LONG = 120  # octets: several words, and some octets behind the last
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from librt.strings import read_i64_be, read_i64_le
+from librt.strings import read_i64_le
 from mypy_extensions import i64
 
 from common.octets import count_equal, u16, u32, u64
@@ -26,14 +26,12 @@ from gateway.protocols.amqp.channel_states import CLIENT_IGNORED
 from gateway.protocols.amqp.copies import HEADERS_OCTET, MARK, copies_named, may_name_copies
 from gateway.protocols.amqp.delayed_keys import destination
 from gateway.protocols.amqp.frames import (
-    BASIC_PUBLISH,
     BODY_FRAME,
     COMMAND_INVALID,
     CONTENT_OF_BASIC,
     END,
     FRAME_ERROR,
     HEADER,
-    METHOD,
     MIN_FRAME_BYTES,
     OVERHEAD,
     SYNTAX_ERROR,
@@ -43,6 +41,7 @@ from gateway.protocols.amqp.frames import (
 )
 from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.amqp.mixed_publishes import MixedPublishes
+from gateway.protocols.amqp.whole_publishes import HEADER_BYTES, HEADER_SHIFT, LEAST_BYTES, METHOD_SHIFT, WHOLE, measure_publish
 from limiter.columns import Columns
 from limiter.keys import Key, Origin
 from limiter.recent_keys import RecentKeys
@@ -94,7 +93,7 @@ class Publishes:
         method: i64 = 0  # bytes of its method frame; 0: there is none before
         ahead: i64 = 0  # bytes of it before its body
         whole: i64 = 0  # all bytes of it
-        while room > 0 and pos + 39 <= end:  # 17 for the shortest publish, 22 for the shortest header
+        while room > 0 and pos + LEAST_BYTES <= end:
             known: i64 = 0  # bytes that are the same as in the publish before
             if method > 0 and pos + whole <= end:
                 known = ahead
@@ -107,40 +106,21 @@ class Publishes:
                     before = pos
                     pos += whole
                     continue
-            header: i64 = pos + method
-            names: i64 = 0  # where they end, if they are to be looked at
-            if method == 0 or known < method:
-                if data[pos] != METHOD or u16(data, pos + 1) != channel_id or u32(data, pos + 7) != BASIC_PUBLISH:
-                    break
-                header = pos + u32(data, pos + 3) + OVERHEAD
-                names = pos + 14 + data[pos + 13]  # where the routing key's length is
-                if names >= end:
-                    break
-                names += data[names] + 1  # where the bits are
-                if names + 2 != header or header + 22 > end or data[header - 1] != END:
-                    break
-            # A header is 02, channel, size, 00 3C 00 00, the body's size and more; a body 03, channel, size, at least one octet.
-            head: i64 = read_i64_be(data, header)
-            if head >> 40 != (HEADER << 16 | channel_id) or u32(data, header + 7) != CONTENT_OF_BASIC:
+            same: i64 = 0  # bytes of the method's frame, where it is the same
+            if known >= method:
+                same = method
+            found: i64 = measure_publish(data, pos, end, same, channel_id, limit)
+            if found < 0:
                 break
-            body: i64 = header + (head >> 8 & 0xFFFF_FFFF) + OVERHEAD
-            if body > end or body - header < 22 or body - header - OVERHEAD > limit or data[body - 1] != END:
-                break
+            header: i64 = pos + (found >> METHOD_SHIFT)
+            body: i64 = header + (found >> HEADER_SHIFT & HEADER_BYTES)
             if data[header + 19] & HEADERS_OCTET != 0 and data.find(MARK, header + 21, body) >= 0:
                 break  # as `may_name_copies`
-            body_size: i64 = read_i64_be(data, header + 11)
-            stop: i64 = body
-            if body_size != 0:
-                if body_size < 0 or body_size > limit:
-                    break
-                stop += body_size + OVERHEAD
-                if (
-                    stop > end
-                    or read_i64_be(data, body) >> 8 != ((BODY_FRAME << 16 | channel_id) << 32 | body_size)
-                    or data[stop - 1] != END
-                ):
-                    break
-            other = key if names == 0 else self._key(origin, data, pos + 13, names)
+            stop: i64 = pos + (found & WHOLE)
+            body_size: i64 = stop - body
+            if body_size:
+                body_size -= OVERHEAD
+            other = key if same > 0 else self._key(origin, data, pos + 13, header - 2)
             if other is not key or size != body_size:
                 if key is not None:
                     if columns is None and mixes and len(parts) - first >= apart:

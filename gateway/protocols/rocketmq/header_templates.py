@@ -30,34 +30,34 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from librt.strings import read_i64_le
-from librt.vecs import vec
 from mypy_extensions import i64
 
-from common.octets import are_equal, begins, find_quote
+from common.octets import begins
 from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.rocketmq.headers import CONSUMES, LONG_NAMES, MAX_NAME_BYTES, RETRY, SHORT_NAMES, Header, read_json
+from gateway.protocols.rocketmq.layouts import (
+    DIGITS,
+    END,
+    LENGTH_SHIFT,
+    MAX_OPAQUE,
+    NAME,
+    OPAQUE,
+    PLACE,
+    PLACE_SHIFT,
+    TEXT,
+    find_layout,
+    match_layout,
+)
 from limiter.keys import Key, Origin
 from limiter.recent_keys import RecentKeys, recent_of_group
 
-TAIL: Final = 0xFF_FFFF_FFFF  # five bytes; the longest escape that can swallow a quote is `\\uXXX"`: backslash, u, three digits
-BACKSLASHES: Final = 0x5C_5C5C_5C5C
-LOW_BITS: Final = 0x7F_7F7F_7F7F
-HIGH_BITS: Final = 0x80_8080_8080
-MAX_OPAQUE: Final = 0x7FFF_FFFF  # a Java int
 QUOTE: Final = 34
-ZERO: Final = 48
 BACKSLASH: Final = 92
 
 MEANINGFUL: Final = frozenset(
     (b"a", b"b", b"m", b"topic", b"producerGroup", b"batch", b"group", b"consumerGroup", b"AccessKey", b"code", b"flag", b"extFields")
 )
 MEMBER: Final = re.compile(rb'(?<=[{,])"([A-Za-z_]+)":(?:"((?:[^"\\]|\\.)*+)"|([0-9]+)(?=[,}]))')
-
-TEXT: Final = 0  # kinds of what varies
-DIGITS: Final = 1
-OPAQUE: Final = 2
-NAME: Final = 3  # of the topic
 
 PROBE: Final = b"probe-0"  # a topic to ask the parser with; it refuses some headers that have "-0" anywhere
 
@@ -134,39 +134,6 @@ def means_the_same(one: Header, other: Header) -> bool:
     )
 
 
-MAX_SHARED_LAYOUTS: Final = 256  # by all connections; what many clients of one kind send is kept once: a guess
-MAX_SHARED_BYTES: Final = 1024  # of the octets of one that is shared: a guess
-WORD: Final = 8  # octets
-shared: Final[dict[tuple[bytes, ...], Layout]] = {}
-
-
-class Layout:
-    """What stays in headers that are alike, cut where a value varies: `segment varying segment varying … segment`. It never changes."""
-
-    __slots__ = ("kinds", "sizes", "text")
-
-    def __init__(self, segments: tuple[bytes, ...], kinds: bytes) -> None:
-        self.text = b"".join(segments)  # of all segments
-        self.sizes = vec[i64]([len(segment) for segment in segments])
-        self.kinds = kinds  # of the varying values
-
-    def __repr__(self) -> str:
-        return f"<Layout {self.text!r} {list(self.sizes)}>"
-
-
-def find_layout(segments: tuple[bytes, ...], kinds: bytes) -> Layout:
-    """The layout of these, or the very object another template has: less memory, and what all compare with stays in the cache."""
-    if sum(map(len, segments)) > MAX_SHARED_BYTES:
-        return Layout(segments, kinds)
-    place = (kinds, *segments)
-    found = shared.get(place)
-    if found is None:
-        if len(shared) >= MAX_SHARED_LAYOUTS:
-            shared.clear()  # templates keep theirs
-        found = shared[place] = Layout(segments, kinds)
-    return found
-
-
 class HeaderTemplate:
     """One header taken apart.
 
@@ -192,15 +159,13 @@ class HeaderTemplate:
 
     def build_specimen(self) -> tuple[bytes, set[int]]:
         """A header like this one, with opaque 0, and where in it the varying fields begin."""
-        layout = self.layout
-        end: i64 = layout.sizes[0]
-        text = layout.text[:end]
+        text = b""
         places: set[int] = set()
-        for index, kind in enumerate(layout.kinds):
-            places.add(len(text))
-            start = end
-            end += layout.sizes[index + 1]
-            text += (self.name if kind == NAME else b"" if kind == TEXT else b"0") + layout.text[start:end]
+        for segment, kind in self.layout.segments():
+            text += segment
+            if kind != END:
+                places.add(len(text))
+                text += self.name if kind == NAME else b"" if kind == TEXT else b"0"
         return text, places
 
     def note(self, key: Key) -> None:
@@ -222,57 +187,14 @@ class HeaderTemplate:
     def match(self, data: bytes, start: i64, end: i64, origin: Origin | None = None) -> i64:
         """The opaque of the header `data[start:end]` if it is like this one, else -1. `origin`: whose keys are good for `key`."""
         layout = self.layout
-        sizes = layout.sizes
-        same = layout.text
-        kinds = layout.kinds
-        fields: i64 = len(kinds)
-        at: i64 = start
-        opaque: i64 = -1
-        index: i64 = 0
-        place: i64 = 0  # of the segment in `same`
-        name_at: i64 = -1
-        name_end: i64 = -1
-        while True:
-            size: i64 = sizes[index]
-            after: i64 = at + size
-            if after > end or not are_equal(data, at, same, place, size):
-                return -1
-            if index == fields:
-                break
-            place += size
-            kind: i64 = kinds[index]
-            if kind == TEXT:
-                at = find_end_of_text(data, after, end)
-                if at < 0:
-                    return -1
-            elif kind == NAME:
-                at = find_quote(data, after, end)
-                if at < 0:
-                    return -1
-                name_at = after
-                name_end = at
-            else:
-                number: i64 = 0
-                at = after
-                while at < end:
-                    digit: i64 = data[at]
-                    if digit < 48 or digit > 57:
-                        break
-                    number = number * 10 + digit - 48
-                    at += 1
-                    if at - after > 18:
-                        return -1
-                if at == after or (data[after] == ZERO and at - after > 1):  # a parser would refuse it
-                    return -1
-                if kind == OPAQUE:
-                    if number > MAX_OPAQUE:
-                        return -1
-                    opaque = number
-            index += 1
-        if after != end:
+        found: i64 = match_layout(layout.plan, layout.text, data, start, end)
+        if found < 0:
             return -1
+        opaque: i64 = found & MAX_OPAQUE
         keyed = origin is not None and origin is self._origin
-        if name_at >= 0:
+        if found > MAX_OPAQUE:
+            name_at: i64 = start + (found >> PLACE_SHIFT & PLACE)
+            name_end: i64 = name_at + (found >> LENGTH_SHIFT)
             keys = self._keys if keyed else None
             if keys is not None:
                 self.key = keys.find(data, name_at, name_end)
@@ -298,18 +220,6 @@ class HeaderTemplate:
 
     def __repr__(self) -> str:
         return f"<HeaderTemplate {self.header} like={self.build_specimen()[0]!r}>"
-
-
-def find_end_of_text(data: bytes, start: i64, end: i64) -> i64:
-    """Where the quote stands that closes the text beginning at `start`, or -1 where that is not beyond doubt."""
-    at: i64 = find_quote(data, start, end)
-    # Where the text is shorter than its tail, what is before it was compared and has none of these either.
-    if at < WORD:  # there is none; or never in a frame
-        return -1
-    tail: i64 = read_i64_le(data, at - WORD) >> 24 & TAIL
-    if tail & HIGH_BITS or ((tail ^ BACKSLASHES) + LOW_BITS) & HIGH_BITS != HIGH_BITS:
-        return -1
-    return at
 
 
 def find_end_of_name(data: bytes, start: i64, end: i64) -> i64:
