@@ -45,26 +45,12 @@ class Refusal:
 NO_REFUSALS: Final[list[Refusal]] = []  # of all columns that nothing was refused of; never added to
 
 
-class Made:
-    """How many columns were made."""
-
-    __slots__ = ("count",)
-
-    def __init__(self) -> None:
-        self.count: i64 = 0
-
-
-made: Final = Made()
-
-
 class Columns:
     """Messages in order: rows of messages alike, and the sums of their keys in the order of their first messages."""
 
-    __slots__ = ("fates", "judged", "judged_at", "refusals", "rows", "serial", "sums")
+    __slots__ = ("fates", "judged", "judged_at", "refusals", "rows", "sums")
 
     def __init__(self) -> None:
-        made.count += 1
-        self.serial: i64 = made.count
         self.rows = vec[i64](capacity=FIRST_ROWS)  # bytes of each << 32 | messages << 16 | number of the key's sum
         self.sums: list[KeySum] = []
         self.judged: i64 = 0  # how many of the pieces the judge has come to, where they were cut and it failed
@@ -75,10 +61,11 @@ class Columns:
 
     def add(self, key: Key, count: i64, size: i64) -> None:
         """The next `count` messages, MAX_IN_ROW at most, are of `key`, of `size` bytes each."""
+        sums = self.sums
         of_key = key.asked
-        if of_key is None or of_key.serial != self.serial:  # or others' columns were not closed
-            of_key = key.asked = KeySum(key, len(self.sums), size, self.serial)
-            self.sums.append(of_key)
+        if of_key is None or of_key.number >= len(sums) or sums[of_key.number] is not of_key:  # or others' columns were not closed
+            of_key = key.asked = KeySum(key, len(sums), size)
+            sums.append(of_key)
         of_key.count += count
         of_key.size += count * size
         if size > of_key.largest:  # noqa: PLR1730  -- `max` stores where nothing changes

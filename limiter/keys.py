@@ -178,14 +178,13 @@ class Key:
 
 
 class KeySum:
-    """What columns ask one key for (`limiter.columns`). `number` is its place among their sums, `serial` says which columns they are."""
+    """What columns ask one key for (`limiter.columns`). `number` is its place among their sums."""
 
-    __slots__ = ("cap_ns", "count", "first", "key", "largest", "number", "refused", "refused_bytes", "serial", "size")
+    __slots__ = ("cap_ns", "count", "first", "key", "largest", "number", "refused", "refused_bytes", "size")
 
-    def __init__(self, key: Key, number: i64, first: i64, serial: i64) -> None:
+    def __init__(self, key: Key, number: i64, first: i64) -> None:
         self.key = key
         self.number = number
-        self.serial = serial
         self.count: i64 = 0  # messages
         self.size: i64 = 0  # bytes of them all
         self.first = first  # bytes of the first one
