@@ -135,13 +135,12 @@ class Frames:
                     key = matched.key
                     if key is None and header.topic and header.topic[0] != PERCENT:
                         key = self._key(header)
-                        if key.unnamed:
-                            key = None
             else:
                 header = self._parse(data, at + PREFIX, header_end, kind)
                 opaque = header.opaque
             left -= 1
-            if key is not None and not header.batch and end <= size and end - at <= self.whole_frame and not self.rejects_requests:
+            whole = end <= size and end - at <= self.whole_frame
+            if key is not None and not key.unnamed and whole and not header.batch and not self.rejects_requests:
                 one_way = header.flag & ONE_WAY != 0
                 if run is not None and (run.key is not key or run.size != end - header_end) and size - at >= MIN_MIXED_AHEAD * (end - at):
                     mixed = self._mix(run, one_way, parts)
