@@ -28,7 +28,7 @@ from gateway.protocols.rocketmq.header_templates import (
     with_topic,
 )
 from gateway.protocols.rocketmq.headers import Header
-from gateway.protocols.rocketmq.layouts import NAME
+from gateway.protocols.rocketmq.layouts import NAME, OPAQUE
 from limiter.keys import Origin
 
 MAX_TEMPLATES: Final = 8  # per connection; comparing with one in vain costs 40 ns, parsing 1,100. Groups and codes on one: a guess
@@ -100,24 +100,27 @@ class TemplateCache:
         if not free:
             key_of_name = b""
             fields = [field for field in fields if field.kind != NAME]
-        varying = {b"opaque"}
+        cut = [field for field in fields if field.kind == OPAQUE]
         like: HeaderTemplate | None = None
-        for template in [*self.templates, *alike]:
+        own = len(self.templates)
+        for number, template in enumerate([*self.templates, *alike]):
             if not means_the_same(template.header, with_topic(header, template.name) if free else header):
                 continue
             specimen, places = template.build_specimen()
             old = find_varying_fields(specimen, 0, key_of_name)
             if old is not None and [(one.key, one.kind) for one in old] == [(one.key, one.kind) for one in fields]:
-                varying |= {
+                varying = {
                     one.key
                     for one, other in zip(fields, old, strict=True)
                     if other.start in places or text[one.start : one.end] != specimen[other.start : other.end]
                 }
-                like = template
-                break
-        cut = [field for field in fields if field.key in varying]
-        if len(cut) > MAX_VARYING_FIELDS:
-            return None
+                found = [field for field in fields if field.key in varying or field.kind == OPAQUE]
+                if len(found) <= MAX_VARYING_FIELDS:
+                    cut = found
+                    like = template
+                    break
+                if number < own:
+                    return None  # another connection's may be made to differ
         if like is not None:
             for templates in (self.templates, alike):
                 templates[:] = [one for one in templates if one.layout is not like.layout]

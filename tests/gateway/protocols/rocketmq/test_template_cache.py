@@ -201,6 +201,17 @@ def test_what_means_something_else_is_learned_by_each_connection(old: bytes, new
     assert match(other, header_of(4, born=4).replace(old, new)) is None, "it has shown nothing that varies"
 
 
+def test_a_connection_learns_though_another_has_sent_headers_that_differ_from_its_own_in_too_much() -> None:
+    """Else a client that claims the same group and access key would have all headers of the other parsed."""
+    names = "".join(f'"{chr(97 + at) * 2}":"%d",' for at in range(MAX_VARYING_FIELDS))
+    foreign, own = [
+        ('{"code":310,"extFields":{' + names % ((kind,) * MAX_VARYING_FIELDS) + '"a":"g","b":"t"},"opaque":%d}') for kind in (1, 22)
+    ]
+    learned((foreign % 1).encode())
+    connection = learned_after_others((own % 2).encode(), (own % 33).encode())
+    assert match(connection, (own % 4444).encode()) == parsed((own % 4444).encode())
+
+
 def test_the_keys_of_a_connection_are_not_those_of_another() -> None:
     for _ in range(2):
         talk = Talk("rocketmq", judge=Judge(RuleSet()))
