@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from librt.strings import read_i64_le
+from librt.strings import read_i64_be, read_i64_le
 from mypy_extensions import i64
 
 from common.octets import count_equal, u16, u32, u64
@@ -26,12 +26,14 @@ from gateway.protocols.amqp.channel_states import CLIENT_IGNORED
 from gateway.protocols.amqp.copies import HEADERS_OCTET, MARK, copies_named, may_name_copies
 from gateway.protocols.amqp.delayed_keys import destination
 from gateway.protocols.amqp.frames import (
+    BASIC_PUBLISH,
     BODY_FRAME,
     COMMAND_INVALID,
     CONTENT_OF_BASIC,
     END,
     FRAME_ERROR,
     HEADER,
+    METHOD,
     MIN_FRAME_BYTES,
     OVERHEAD,
     SYNTAX_ERROR,
@@ -41,7 +43,6 @@ from gateway.protocols.amqp.frames import (
 )
 from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.amqp.mixed_publishes import MixedPublishes
-from gateway.protocols.amqp.whole_publishes import HEADER_BYTES, HEADER_SHIFT, LEAST_BYTES, METHOD_SHIFT, WHOLE, measure_publish
 from limiter.columns import Columns
 from limiter.keys import Key, Origin
 from limiter.recent_keys import RecentKeys
@@ -52,6 +53,14 @@ SMALL_BODY_BYTES: Final = 4096  # a publish with a body up to this size waits fo
 MAX_COPY_KEYS: Final = 256  # names of a publish that are told apart; 13,000 in one frame took the event loop for 0.4 s and more (2026-11)
 
 COMPILED: Final = build().kind == "compiled"  # else the dictionary of all keys is quicker than a hash of one's own
+
+LEAST_BYTES: Final = 39  # 17 for the shortest publish, 22 for the shortest header
+LEAST_HEADER_BYTES: Final = 22
+
+WHOLE: Final = 0x7FFF_FFFF  # of what `measure_publish` finds: bytes of all frames
+HEADER_SHIFT: Final = 31  # above them, those of the content header's frame
+HEADER_BYTES: Final = 0x3F_FFFF
+METHOD_SHIFT: Final = 53  # and of the method's
 
 MAX_BODY_BYTES: Final = 1 << 62  # what adds up without overflow when compiled; no broker takes more than 512 MiB
 
@@ -321,3 +330,48 @@ class Publishes:
 
     def __repr__(self) -> str:
         return f"<Publishes origin={self.origin}>"
+
+
+# ---- also in C (`publishes.c`) --------------------------------------------------------------------------------------
+
+
+def measure_publish(data: bytes, pos: i64, end: i64, method: i64, channel: i64, limit: i64) -> i64:
+    """Bytes of the frames of a publish on `channel` that lies whole in `data[pos:end]` (METHOD_SHIFT, HEADER_SHIFT, WHOLE); else -1.
+
+    `method`: bytes of its method's frame, where that is known to be one; 0: look at it. `limit`: bytes of a frame's payload, at most. A
+    body of several frames is not whole here. Nor is what is larger than the numbers have room for.
+    """
+    if pos < 0 or end > len(data) or end - pos < LEAST_BYTES:
+        return -1
+    header: i64 = pos + method
+    if method == 0:
+        if data[pos] != METHOD or u16(data, pos + 1) != channel or u32(data, pos + 7) != BASIC_PUBLISH:
+            return -1
+        header = pos + u32(data, pos + 3) + OVERHEAD
+        names: i64 = pos + 14 + data[pos + 13]  # where the routing key's length is
+        if names >= end:
+            return -1
+        names += data[names] + 1  # where the bits are
+        if names + 2 != header:
+            return -1
+    if header + LEAST_HEADER_BYTES > end or data[header - 1] != END:
+        return -1
+    # A header is 02, channel, size, 00 3C 00 00, the body's size and more; a body 03, channel, size, at least one octet.
+    head: i64 = read_i64_be(data, header)
+    if head >> 40 != (HEADER << 16 | channel) or u32(data, header + 7) != CONTENT_OF_BASIC:
+        return -1
+    size: i64 = (head >> 8 & 0xFFFF_FFFF) + OVERHEAD
+    body: i64 = header + size
+    if body > end or size < LEAST_HEADER_BYTES or size > HEADER_BYTES or size - OVERHEAD > limit or data[body - 1] != END:
+        return -1
+    body_size: i64 = read_i64_be(data, header + 11)
+    stop: i64 = body
+    if body_size != 0:
+        if body_size < 0 or body_size > limit or body_size > end - body - OVERHEAD:
+            return -1
+        stop += body_size + OVERHEAD
+        if read_i64_be(data, body) >> 8 != ((BODY_FRAME << 16 | channel) << 32 | body_size) or data[stop - 1] != END:
+            return -1
+    if stop - pos > WHOLE:
+        return -1
+    return header - pos << METHOD_SHIFT | size << HEADER_SHIFT | stop - pos

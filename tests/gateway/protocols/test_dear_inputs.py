@@ -22,7 +22,8 @@ from support.wires.idle_connections import AMQP
 
 SENT = [row for row in INPUTS if row.kind in {"rocketmq", "amqp"}]
 TURN_BYTES = 50_000
-# Compiled at most 15 was seen, also beside busy loops; 24 once, while all processors had tests. Interpreted, a byte of an odd header costs what a message should.
+# Compiled at most 15 was seen, also beside busy loops; 24 once, while all processors had tests. Interpreted, a byte of an odd header costs
+# what a message should.
 MOST = 30 if build_of("gateway.session.session")[0] == "compiled" else 400
 TURNS = 60
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.protocols.amqp.whole_publishes import HEADER_BYTES, HEADER_SHIFT, METHOD_SHIFT, WHOLE, measure_publish
+from gateway.protocols.amqp.publishes import HEADER_BYTES, HEADER_SHIFT, METHOD_SHIFT, WHOLE, measure_publish
 from support.amqp import frames
 from support.python_twin import python_twin
 
-PYTHON = python_twin("gateway/protocols/amqp/whole_publishes.py")
+PYTHON = python_twin("gateway/protocols/amqp/publishes.py")
 LIMIT = 131_072
 
 

@@ -1,4 +1,4 @@
-/* What whole_publishes.py has under "also in C", for compiled code (see octets.c). Nothing is read outside of `data`, whatever is asked. */
+/* What publishes.py has under "also in C", for compiled code (see octets.c). Nothing is read outside of `data`, whatever is asked. */
 static inline long long publish_u16(const unsigned char *at)
 {
     return at[0] << 8 | at[1];
