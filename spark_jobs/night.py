@@ -248,7 +248,7 @@ def predict_month(nights: Sequence[Mapping[str, Any]], target: float) -> JSON:
     seen = [(k, each) for k, each in zip(ks, nights, strict=False) if each.get("published_offered")][-LONG_NIGHTS:]
     known = [NightShare(each["realised_ppm"] / 1e6, each["published_offered"], each.get("topics", 1.0)) for _, each in seen]
     judged = [(k, day) for k, each in seen if (day := _read_judged(each)) is not None]
-    found = predict_interval(known, scale.predict_change([day for _, day in judged], [k for k, _ in judged], ks[-1], target))
+    found = predict_interval(known, target, scale.predict_change([day for _, day in judged], [k for k, _ in judged], ks[-1], target))
     return None if found is None else [float(f"{share * 1e6:.3g}") for share in found]
 
 

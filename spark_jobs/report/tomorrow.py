@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
-from spark_jobs.method.promise import LEAST_EVIDENCE, LONG_NIGHTS
+from spark_jobs.method.promise import LEAST_EVIDENCE, LEAST_NIGHTS, LONG_NIGHTS
 from spark_jobs.report.facts import FleetFacts, SideFacts, Topic
 from spark_jobs.report.words import UNKNOWN, amount_text, day_after, digits_text, named_day, number_text, pluralise, rate_text, share_text
 
@@ -109,19 +109,20 @@ def promise_text(fleet: FleetFacts) -> str:
     """The range that nine of ten such months refuse, and a warning that the target is no promise where it goes beyond CAREFUL times the
     target."""
     if fleet.promise is None:
-        known = fleet.evidence["messages"]
-        if known is None or known >= LEAST_EVIDENCE or "messages" not in fleet.nights28:
+        judged = fleet.nights28.get("messages")
+        if judged is None or (judged.nights or 0) >= LEAST_NIGHTS:
             return ""
-        return (
-            f"For the month to come nothing can be foreseen yet: what is known is worth {number_text(known)} nights of one topic, and "
-            f"{LEAST_EVIDENCE:.0f} are needed."
-        )
+        return f"For the month to come nothing can be foreseen yet: {LEAST_NIGHTS} nights are needed."
     low, high = fleet.promise
     ends = f"{share_text(low)} to {share_text(high)}" if low else f"at most {share_text(high)}"
     found = f"Over the next {LONG_NIGHTS} days together it will be {ends}, in nine of ten cases."
     if fleet.target is None or (low >= fleet.target / CAREFUL and high <= CAREFUL * fleet.target):
         return found
-    return f"{found} So the target of {share_text(fleet.target)} may be missed: the days of these topics differ too much to promise it."
+    known = fleet.evidence["messages"]
+    why = "the days of these topics differ too much to promise it"
+    if known is not None and known < LEAST_EVIDENCE:
+        why = f"what is known is worth {number_text(known)} nights of one topic, so a single event decides"
+    return f"{found} So the target of {share_text(fleet.target)} may be missed: {why}."
 
 
 def careful_text(fleet: FleetFacts) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from spark_jobs.method.promise import LEAST_EVIDENCE, LEAST_NIGHTS, LONG_NIGHTS, NightShare, predict_interval
+from spark_jobs.method.promise import LEAST_EVIDENCE, LEAST_NIGHTS, LONG_NIGHTS, TAIL, NightShare, predict_interval
+
+TARGET = 0.001
 
 
 def promised(nights: list[tuple[float, float]], topics: float = 10.0) -> tuple[float, float] | None:
-    return predict_interval([NightShare(share, offered, topics) for share, offered in nights])
+    return predict_interval([NightShare(share, offered, topics) for share, offered in nights], TARGET)
 
 
 def test_nights_alike_promise_what_they_did() -> None:
@@ -24,17 +26,39 @@ def test_a_month_of_one_event_promises_little_and_may_be_one_without() -> None:
     assert 0.004 < high < 0.03
 
 
-def test_few_topics_promise_nothing() -> None:
+def test_few_topics_promise_an_upper_end_alone() -> None:
     """A month of one topic with events refused up to 70 times what the one before did."""
+    few, enough = (LEAST_EVIDENCE / 28 + more for more in (-0.01, 0.01))
     nights = [(0.001, 1000.0)] * 28
-    assert promised(nights, LEAST_EVIDENCE / 28 - 0.01) is None
-    assert promised(nights, LEAST_EVIDENCE / 28 + 0.01) is not None
+    assert promised(nights, few) == pytest.approx((0.0, TAIL * 0.002))
+    assert promised([(0.0, 1000.0)] * 28, few) == pytest.approx((0.0, TAIL * TARGET))
+    assert promised([(0.5, 1000.0)] * 28, few) == (0.0, 1.0)
+    assert promised(nights[:13], few) is None
+    assert promised(nights, enough) == pytest.approx((0.001, 0.001))
+
+
+def test_where_k_falls_few_topics_may_refuse_more_and_where_it_rises_no_less_is_promised() -> None:
+    nights = [NightShare(0.001, 1000.0, 1.0)] * 28
+    assert predict_interval(nights, TARGET, (1.0, 2.0)) == pytest.approx((0.0, TAIL * 0.003))
+    assert predict_interval(nights, TARGET, (0.0, 0.5)) == pytest.approx((0.0, TAIL * 0.002))
+
+
+def test_about_nine_of_ten_months_of_a_topic_with_events_are_below_the_upper_end() -> None:
+    """An event in a month in the mean, ten times as large in a tenth of the cases."""
+    rng = np.random.default_rng(7)
+    nights = 0.002 / rng.random((400, 56)) * (rng.random((400, 56)) < 1 / 28)
+    within = 0
+    for night in np.minimum(nights, 1.0):
+        found = promised([(share, 1000.0) for share in night[:28]], 1.0)
+        assert found is not None
+        within += night[28:].mean() <= found[1]
+    assert within / 400 >= 0.85, within
 
 
 def test_the_range_reaches_as_far_as_k_will_have_moved() -> None:
     """Sixty sparse topics refused 0.29 % while k went from 2 to 3, and were promised no less than 0.19 %: then 0.17 % came."""
     nights = [NightShare(0.001, 1000.0, 10.0)] * 28
-    assert predict_interval(nights, (0.5, 0.9)) == pytest.approx((0.0005, 0.0009))
+    assert predict_interval(nights, TARGET, (0.5, 0.9)) == pytest.approx((0.0005, 0.0009))
 
 
 def test_what_is_not_known_is_not_promised() -> None:
