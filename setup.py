@@ -20,7 +20,7 @@ from setuptools.command.sdist import sdist
 
 ROOT = Path(__file__).resolve().parent
 LAID_OUT = "build/one_package"  # what is built: the sources under `sluice`
-LIBRARY = "sluice.native"  # all compiled modules in one library; a module beside each loads it
+LIBRARY = "sluice.native"  # all compiled modules in one library; a module of this name finds them there
 NEEDED = ("mypyc", "librt", "mypy_extensions", "msgspec", "pamqp", "yaml-stubs")  # to compile: mypyc, and the types of what is imported
 sys.path.insert(0, str(ROOT / "deploy" / "packaging"))  # a build in an environment of its own has not this folder on its path
 import compiler  # noqa: E402
@@ -50,8 +50,8 @@ class BuildNative(build_ext):
 
     def run(self) -> None:
         self.built: list[Path] = []
-        for library in Path(self.build_lib).rglob("*.so"):
-            library.unlink()  # of modules that may not be compiled any more
+        for written in (*Path(self.build_lib).rglob("*.so"), Path(self.build_lib, *LIBRARY.split(".")).with_suffix(".py")):
+            written.unlink(missing_ok=True)  # modules may not be compiled any more
         try:
             super().run()
         except (Exception, SystemExit) as error:  # mypyc ends with SystemExit, and has printed what is wrong

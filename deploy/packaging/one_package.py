@@ -25,7 +25,13 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 NAME: Final = "sluice"
 PACKAGES: Final = ("admin", "cli", "common", "config", "control_plane", "gateway", "limiter", "spark_jobs")
 EXAMPLES: Final = ("sluice.yaml", "limits.yaml", "sluice.schema.json", "limits.schema.json")  # all that config/ has beside modules
-INIT: Final = '"""A gateway that limits topics in front of RabbitMQ and RocketMQ. Its command is `sluice`, or `python -m sluice`."""\n'
+INIT: Final = '''"""A gateway that limits topics in front of RabbitMQ and RocketMQ. Its command is `sluice`, or `python -m sluice`."""
+
+try:
+    __import__(f"{__name__}.native")  # the compiled modules (deploy/packaging/native.py)
+except ImportError:
+    pass  # none are compiled
+'''
 MAIN: Final = '''"""`python -m sluice`, where the command is not on the path."""
 
 import sys

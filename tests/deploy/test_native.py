@@ -79,7 +79,9 @@ class Project:
     def answer(self, expression: str = "decide(1, 1), decide(1, 2), port()") -> str:
         """Of what was built; the sources are not on the path, only their packages' __init__ are."""
         for package in ("project", "project/limits", "project/gate"):
+            (self.root / "built" / package).mkdir(exist_ok=True)
             (self.root / "built" / package / "__init__.py").touch()
+        (self.root / "built" / "project" / "__init__.py").write_text("from project import native as native\n")
         program = f"from project.gate.gates import decide\nfrom project.gate.ports import port\nprint(({expression}))"
         done = subprocess.run([sys.executable, "-c", program], cwd=self.root / "built", capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
@@ -95,7 +97,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_build_compiles_what_has_changed_and_is_right_after_each_change(project: Project) -> None:
-    everything = {"project_gate_0", "project_limits_0", "table", "load_project_gate", "load_project_limits"}
+    everything = {"project_gate_0", "project_limits_0", "table"}
     assert project.build() == everything
     assert project.answer() == "('bucket: passed 0', 'bucket: refused -1', '5672')"
     assert project.build() == set()
