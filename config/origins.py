@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from struct import pack
 from typing import Final
 
 from config.problems import SourceLocation
@@ -61,17 +62,20 @@ class SettingOrigins(Mapping[str, SourceLocation]):
 
     def fold(self, item: str, mark: int) -> None:
         """All that was put here since `mark` is at and within `item`."""
-        found = []
-        while len(self._plain) > mark:
-            found.append(self._plain.popitem())
+        found = [self._plain.popitem() for _ in range(len(self._plain) - mark)]
         found.reverse()
-        file = found[0][1].file if found else ""
-        if not found or item in self._folded or any(at.file != file or not at.line or not path.startswith(item) for path, at in found):
+        file, cut = found[0][1].file if found else "", len(item)
+        shape, places = [], []
+        for path, (written, line, column) in found:
+            if written != file or not line or not path.startswith(item):
+                break
+            shape.append(path[cut:])
+            places.append(line << 32 | column)
+        if not found or item in self._folded or len(places) < len(found):
             self._plain.update(found)
             return
-        shape = tuple([path[len(item) :] for path, _ in found])
-        places = b"".join([(at.line << 32 | at.column).to_bytes(PLACE_BYTES, "big") for _, at in found])
-        self._folded[item] = (file, self._shapes.setdefault(shape, shape), places)
+        paths = tuple(shape)
+        self._folded[item] = (file, self._shapes.setdefault(paths, paths), pack(f">{len(places)}Q", *places))
 
     def _within(self, path: str) -> tuple[str, int] | None:
         """The folded item that has `path`, and its number there."""

@@ -223,6 +223,7 @@ def text_fields() -> Iterator[tuple[str, Any, Any]]:
 # One rule of the limiter. Not frozen, which would make each of 10,000 take four times as long.
 RuleText: Any = make_dataclass("RuleText", text_fields(), slots=True, namespace={"gone": GONE})
 KEYS_OF: Final = attrgetter(*MATCH_KEYS)
+OPERATION: Final = [*MATCH_KEYS].index("operation")
 WORDS_OF: Final = attrgetter(*RULE_SETTINGS)
 SETTINGS_OF_RULES: Final = settings_of(RuleText)
 LIMIT_SETTINGS: Final = settings_of(WrittenLimit)
@@ -345,24 +346,13 @@ def _means_limit(field: str) -> bool:
 
 def rule_of(text: Any, location: SourceLocation) -> Rule:
     """The rule that `text` describes; raises RuleError."""
-    limit = text.limit
-    lag, tried = text.lag, text.candidate
+    limit, tried = text.limit, text.candidate
+    keys = [*KEYS_OF(text.match)]
+    keys[OPERATION] = one_word(text.match.operation)
     return Rule(
         name=text.name,
-        match=Match(**dict(zip(MATCH_KEYS, KEYS_OF(text.match), strict=True)) | {"operation": one_word(text.match.operation)}),
-        limit=intern_limit(
-            Limit(
-                messages=limit.messages,
-                bytes=limit.bytes,
-                **burst_fields(limit.burst),
-                concurrent=limit.concurrent,
-                at_least=None if text.adaptive is None else text.adaptive.at_least,
-                start=None if text.adaptive is None else text.adaptive.start,
-                warm_up_ns=0 if text.warm_up is None else text.warm_up.over_ns,
-                adapt=copy_fields(Adapt, text.adapt),
-                lag=None if lag is None else Lag(lag.target, lag.slowest, lag.group or "", lag.queue or ""),
-            )
-        ),
+        match=Match(*keys),
+        limit=limit_of(limit.messages, limit.bytes, limit.burst, limit.concurrent, text.adaptive, text.warm_up, text.adapt, text.lag),
         open_for_ns=text.breaker.open_for_ns,
         candidate=None if tried is None else LimitChange(tried.messages, tried.bytes, **burst_fields(tried.burst)),
         cost=None if text.cost is None else cost_of(text.cost),
@@ -372,9 +362,28 @@ def rule_of(text: Any, location: SourceLocation) -> Rule:
 
 
 @lru_cache(maxsize=MAX_SHARED)
-def intern_limit(limit: Limit) -> Limit:
-    """`limit`, or one like it that another rule has: of 10,000 rules many say the same."""
-    return limit
+def limit_of(
+    messages: Rate | None,
+    size: Rate | None,
+    burst: int | BurstText | None,
+    concurrent: int | None,
+    adaptive: AdaptiveText | None,
+    warm_up: WarmUpText | None,
+    adapt: AdaptText | None,
+    lag: LagText | None,
+) -> Limit:
+    """The limit that these say. Rules that say the same share it: of 10,000 many do."""
+    return Limit(
+        messages=messages,
+        bytes=size,
+        **burst_fields(burst),
+        concurrent=concurrent,
+        at_least=None if adaptive is None else adaptive.at_least,
+        start=None if adaptive is None else adaptive.start,
+        warm_up_ns=0 if warm_up is None else warm_up.over_ns,
+        adapt=copy_fields(Adapt, adapt),
+        lag=None if lag is None else Lag(lag.target, lag.slowest, lag.group or "", lag.queue or ""),
+    )
 
 
 def text_of_cost(cost: Cost) -> dict[str, Any]:
