@@ -1,26 +1,22 @@
 """Lets tests, benchmarks and fuzzers run on the wheel that users get: `limiter.keys` is `sluice.limiter.keys`, the same module, not a copy.
 
 `make install` puts this file into .venv, with a `.pth` that loads it (`python sluice_source_names.py`: into that Python's
-environment). A source tree on the path comes first. It is no part of the wheel.
+environment). A source tree on the path comes first. It is no part of the wheel. Every start in .venv runs it, so it imports little.
 """
 
 from __future__ import annotations
 
 import importlib
-import shutil
 import sys
-import sysconfig
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
-from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
 PACKAGES = ("admin", "cli", "common", "config", "control_plane", "gateway", "limiter", "spark_jobs")
 
 
-class _Alias(Loader):
+class _Alias:
     def __init__(self, real: ModuleSpec) -> None:
         self._real = real
         self._kept: dict[str, Any] = {}
@@ -58,7 +54,7 @@ def _is_ours(package: str) -> bool:
     return package in sys.modules and sys.modules[package].__name__ == f"sluice.{package}"
 
 
-class Finder(MetaPathFinder):
+class Finder:
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         top, _, below = fullname.partition(".")
         if top not in PACKAGES or not (_is_ours(top) if below else _is_nowhere_else(top)):
@@ -69,12 +65,17 @@ class Finder(MetaPathFinder):
             return None
         if real is None:
             return None
-        spec = ModuleSpec(fullname, _Alias(real), origin=real.origin, is_package=real.submodule_search_locations is not None)
+        loader: Any = _Alias(real)
+        spec = ModuleSpec(fullname, loader, origin=real.origin, is_package=real.submodule_search_locations is not None)
         spec.has_location = real.has_location
         return spec
 
 
 if __name__ == "__main__":
+    import shutil
+    import sysconfig
+    from pathlib import Path
+
     site_packages = Path(sysconfig.get_path("purelib"))
     shutil.copy(__file__, site_packages)
     (site_packages / "sluice_source_names.pth").write_text("import sluice_source_names\n")
