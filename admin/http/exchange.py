@@ -20,7 +20,7 @@ from admin.authentication.auth import counted_address
 from admin.http.parsing import CONTENT_SECURITY, MAX_HEAD, BodyFrame, RequestRefusedError, check_head, parse_head
 from admin.http.places import FRESH, TOKEN, Claim
 from admin.http.routing import Answer, LiveBody, encode
-from admin.http.slices import yield_to_loop
+from admin.http.slices import TextTurns, yield_to_loop
 from common.records import dataclass
 
 if TYPE_CHECKING:
@@ -315,13 +315,14 @@ class Exchange:
         await self.write(out + (connection.send(h11.EndOfMessage()) or b""))
 
     async def _stream_out(self, connection: h11.Connection, answer: Answer, headers: list[tuple[str, str]], body: Pieces) -> None:
-        """Write text or bytes as they are made, with a turn of the loop after each piece. Its failure cuts the answer short, visibly."""
+        """Write text or bytes as they are made, with turns of the loop between pieces. Its failure cuts the answer short, visibly."""
         out = connection.send(h11.Response(status_code=answer.status, headers=headers, reason=_phrase(answer.status))) or b""
         gathered = bytearray()
+        turns = TextTurns()
         async with contextlib.aclosing(body if isinstance(body, AsyncGenerator) else _one_by_one(body)) as pieces:
             async for piece in pieces:
                 gathered += piece if isinstance(piece, bytes) else piece.encode()
-                await trio.lowlevel.checkpoint()
+                await turns.give()
                 if len(gathered) >= PIECE:
                     await self.write(out + (connection.send(h11.Data(data=bytes(gathered))) or b""))
                     out = b""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
+import pytest
 import trio
 import trio.testing
 
-from admin.http.slices import SLICE_S, in_steps, yield_to_loop
+from admin.http.slices import SLICE_S, TextTurns, in_steps, yield_to_loop
 
 
 async def test_one_request_works_in_each_turn_of_the_event_loop() -> None:
@@ -76,3 +77,30 @@ async def test_work_rests_once_its_steps_have_taken_as_long_as_a_slice(autojump_
     worker = trio.lowlevel.current_task()
     trio.lowlevel.add_instrument(Turns())
     assert await in_steps(work()) == [number // 3 for number in range(30)]
+
+
+@pytest.mark.parametrize(("turn_s", "least", "most"), [(0.0, 40, 50), (0.001, 15, 50), (0.008, 3, 20), (1.0, 1, 20)])
+async def test_a_text_is_made_in_as_many_turns_as_messages_wait_for_anyway(
+    mock_clock: trio.testing.MockClock, turn_s: float, least: int, most: int
+) -> None:
+    """45 pieces of 0.3 ms beside messages that take `turn_s` in each turn. They run in any order, so one may seem twice as long."""
+    turns = 0
+
+    async def event_loop() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            mock_clock.jump(turn_s)
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(event_loop)
+        await trio.lowlevel.checkpoint()
+        text = TextTurns()
+        before = turns
+        for _ in range(45):
+            mock_clock.jump(SLICE_S)
+            await text.give()
+        found = turns - before
+        nursery.cancel_scope.cancel()
+    assert least <= found <= most
