@@ -4,6 +4,8 @@ brokers.
 Calm windows and those with a disturbance of each kind follow each other in turn, on one gateway, a fixed number of each. A message of the
 quiet topic is sent at a steady rate on a connection of its own, and what counts is the processor time that the gateway spends until its
 answer is here (`support/isolation.py`). Its unit is what a message costs in the calm, the median: so the machine's speed does not count.
+Where nothing else runs, that falls by a third (76 µs, else 99 to 119), since caches stay warm between two messages, and what disturbs costs
+the same. So a fixed piece of work is the least unit, 95 µs on that machine.
 
 `MOST` (p99 of a run, in units) is 1.25 times what 99 of 100 runs stay below that are put together from kept windows, of three runs
 beside other work: for machines that are not that one. What is dearer is measured once more, as often, and both count together; new
@@ -33,7 +35,7 @@ from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.rocketmq import RocketMQ
 from support.clients.disturber import KINDS, PROTOCOLS, Disturber
 from support.gateways import Gateway, amqp_listener
-from support.isolation import percentile, window
+from support.isolation import percentile, window, work
 from support.processes import LOOPBACK
 
 ROUNDS: Final = 20  # of a calm window and one of each kind
@@ -53,7 +55,7 @@ LEAST: Final = {
 }  # in all
 MOST: Final[dict[str, dict[str, float]]] = {
     "amqp": {
-        "storm": 18, "new names": 22, "stalled consumers": 32, "churn": 25, "wrong bytes": 24, "huge messages": 36, "admin reads": 64,
+        "storm": 18, "new names": 17, "stalled consumers": 32, "churn": 25, "wrong bytes": 24, "huge messages": 36, "admin reads": 51,
     },
     "rocketmq": {
         "storm": 29, "new names": 26, "stalled consumers": 38, "churn": 29, "wrong bytes": 41, "huge messages": 45, "admin reads": 68,
@@ -62,7 +64,6 @@ MOST: Final[dict[str, dict[str, float]]] = {
 ALONE: Final = "new names"  # dear at load 22 while fill levels are written: measured anew, by itself, until it is not, or AFRESH times
 AFRESH: Final = 5
 RARE: Final = {
-    ("amqp", "admin reads"),
     ("amqp", "huge messages"),
     ("amqp", "new names"),
     ("amqp", "stalled consumers"),
@@ -81,6 +82,11 @@ RULES: Final[list[dict[str, object]]] = [
     {"name": "new-topics", "match": {"protocol": "rocketmq", "topic": f"{NOISY}-*"}, **NOTHING},
     {"name": "all", "per": "topic", "limit": {"messages": "1000/s", "bytes": "8MiB/s"}},
 ]
+
+
+def unit_of(calm: list[list[float]]) -> float:
+    """The median of windows in the calm; a fixed piece of work, where that takes longer."""
+    return max(percentile(list(chain(*calm)), 50), work())
 
 
 class Story:
@@ -118,7 +124,7 @@ class Story:
             for kind in kinds:  # a disturber has little of a busy machine: it is given the windows that it needs
                 while self.done[kind] < LEAST[kind] and len(self.disturbed[kind]) < 10 * ROUNDS:
                     measure([kind])
-            self.unit = percentile(list(chain(*self.calm)), 50)
+            self.unit = unit_of(self.calm)
             dear = [kind for kind in kinds if self.times(kind) > MOST[protocol][kind]]
             for _ in range(AFRESH if ALONE in kinds else 0):
                 if self.times(ALONE) <= MOST[protocol][ALONE]:
@@ -128,13 +134,13 @@ class Story:
                 for _ in range(ROUNDS):
                     calm.append(measured())
                     measure([ALONE])
-                self.unit = percentile(list(chain(*calm)), 50)
+                self.unit = unit_of(calm)
             dear = [kind for kind in dear if kind != ALONE]
             if dear:
                 for _ in range(ROUNDS):
                     self.calm.append(measured())
                     measure(dear)
-                self.unit = percentile(list(chain(*self.calm)), 50)
+                self.unit = unit_of(self.calm)
 
     def times(self, kind: str) -> float:
         """The 99th percentile, in units."""

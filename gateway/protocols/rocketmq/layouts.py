@@ -79,6 +79,18 @@ def find_layout(segments: tuple[bytes, ...], kinds: bytes) -> Layout:
     return found
 
 
+def find_end_of_text(data: bytes, start: i64, end: i64) -> i64:
+    """Where the quote stands that closes the text beginning at `start`, or -1 where that is not beyond doubt."""
+    at: i64 = find_quote(data, start, end)
+    # Where the text is shorter than its tail, what is before it was compared and has none of these either.
+    if at < WORD:  # there is none; or never in a frame
+        return -1
+    tail: i64 = read_i64_le(data, at - WORD) >> 24 & TAIL
+    if tail & HIGH_BITS or ((tail ^ BACKSLASHES) + LOW_BITS) & HIGH_BITS != HIGH_BITS:
+        return -1
+    return at
+
+
 # ---- also in C -------------------------------------------------------------------------------------------------------
 
 
@@ -131,15 +143,3 @@ def match_layout(plan: bytes, text: bytes, data: bytes, start: i64, end: i64) ->
                 if number > MAX_OPAQUE:
                     return -1
                 opaque = number
-
-
-def find_end_of_text(data: bytes, start: i64, end: i64) -> i64:
-    """Where the quote stands that closes the text beginning at `start`, or -1 where that is not beyond doubt."""
-    at: i64 = find_quote(data, start, end)
-    # Where the text is shorter than its tail, what is before it was compared and has none of these either.
-    if at < WORD:  # there is none; or never in a frame
-        return -1
-    tail: i64 = read_i64_le(data, at - WORD) >> 24 & TAIL
-    if tail & HIGH_BITS or ((tail ^ BACKSLASHES) + LOW_BITS) & HIGH_BITS != HIGH_BITS:
-        return -1
-    return at
