@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from support import tmpfs
+from support import isolation, tmpfs
 from support.bytecode import files_of, keep_rewritten
 from support.cases import in_one_loop
 from support.clients.programs import Job, Jobs, Program
@@ -375,3 +375,46 @@ def test_marks_of_a_file_are_those_of_its_text_and_of_fixtures_around_it(tmp_pat
     file.write_text("pytestmark = [\n    pytest.mark.browser,\n]\n\n@pytest.mark.slow\ndef test_it(): ...\n")
     assert possible_marks(file, tmp_path) == {"spark", "browser", "slow"}
     assert marks_in(file)[1] == {"browser"}
+
+
+SPINNING = """
+import sys, threading, time
+
+def spin():
+    until = time.thread_time() + 0.2
+    while time.thread_time() < until:
+        pass
+
+print(flush=True)
+sys.stdin.readline()
+for _ in range(2):
+    thread = threading.Thread(target=spin)
+    thread.start()
+    thread.join()
+print(flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("is_allowed", [True, False], ids=["the task's clock", "the scheduler's"])
+def test_the_processor_time_of_threads_that_start_later_counts(monkeypatch: pytest.MonkeyPatch, is_allowed: bool) -> None:
+    if not is_allowed:
+        monkeypatch.setattr(isolation, "SYSTEM_CALL", {})
+    with subprocess.Popen([sys.executable, "-c", SPINNING], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process, ExitStack() as stack:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        clock = isolation.ProcessorClock(process.pid, stack)
+        before = clock.seconds()
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        found = clock.seconds() - before
+        coarseness = isolation.coarseness_s(process.pid)
+        process.communicate(b"\n")
+    if clock.is_exact:
+        assert coarseness == 0
+        assert 0.4 <= found < 1  # seconds; two threads of 0.2, and what starts them
+    else:
+        assert coarseness > 0
+        assert found < 1  # the scheduler forgets a thread that has ended

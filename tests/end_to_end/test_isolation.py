@@ -3,15 +3,16 @@ brokers.
 
 Calm windows and those with a disturbance of each kind follow each other in turn, on one gateway, a fixed number of each. A message of the
 quiet topic is sent at a steady rate on a connection of its own, and what counts is the processor time that the gateway spends until its
-answer is here (`support/isolation.py`). Its unit is what a message costs in the calm, the median: so the machine's speed does not count.
-Where nothing else runs, that falls by a third (76 µs, else 99 to 119), since caches stay warm between two messages, and what disturbs costs
-the same. So a fixed piece of work is the least unit, 95 µs on that machine.
+answer is here (`support/isolation.py`). Its unit is what a message costs in the calm, the median, or a fixed piece of work, where that is
+dearer: on processors that sleep between two messages the median is 55 to 140 µs on one machine, on busy ones 33 to 67.
 
-`MOST` (p99 of a run, in units) is 1.25 times what 99 of 100 runs stay below that are put together from kept windows, of three runs
-beside other work: for machines that are not that one. What is dearer is measured once more, as often, and both count together; new
-names, which a busy machine makes dear for a while, by themselves and anew, up to AFRESH times: each must be dear. A
-neighbour held up twice as long is found in at least 95 runs of 100, but for the kinds in `RARE`, whose cost comes in few long steps: they
-are found where they are held up four times as long.
+`MOST` (p99 of a run, in units) is 1.4 to 1.7 times what 99 of 100 runs stay below that are put together from kept windows, of six runs:
+four on a quiet machine, two beside busy loops. What is dearer is measured once more, as often, and both count together; new names, which
+a busy machine makes dear for a while, by themselves and anew, up to AFRESH times: each must be dear. A neighbour that holds others up
+`FOUND` times as long is found in at least 95 runs of 100.
+
+Where the kernel's own clock may not be read, the scheduler's is, which charges what runs in steps of 4 or 10 ms (admin reads were "4.0 ms"
+on every machine by it): what is within one step is not dear there.
 
 This runs by itself, so each kind costs `make test` six seconds, whatever the machine has left. It has those of `IN_MAKE_TEST`: the five
 storms that brokers meet, and of RocketMQ's those whose way is its own; connecting and the admin port are one way for both. All others:
@@ -35,7 +36,7 @@ from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.rocketmq import RocketMQ
 from support.clients.disturber import KINDS, PROTOCOLS, Disturber
 from support.gateways import Gateway, amqp_listener
-from support.isolation import percentile, window, work
+from support.isolation import coarseness_s, percentile, window, work
 from support.processes import LOOPBACK
 
 ROUNDS: Final = 20  # of a calm window and one of each kind
@@ -55,23 +56,15 @@ LEAST: Final = {
 }  # in all
 MOST: Final[dict[str, dict[str, float]]] = {
     "amqp": {
-        "storm": 18, "new names": 17, "stalled consumers": 32, "churn": 25, "wrong bytes": 24, "huge messages": 36, "admin reads": 51,
+        "storm": 14, "new names": 22, "stalled consumers": 22, "churn": 20, "wrong bytes": 27, "huge messages": 22, "admin reads": 48,
     },
     "rocketmq": {
-        "storm": 29, "new names": 26, "stalled consumers": 38, "churn": 29, "wrong bytes": 41, "huge messages": 45, "admin reads": 68,
+        "storm": 13, "new names": 20, "stalled consumers": 22, "churn": 20, "wrong bytes": 22, "huge messages": 23, "admin reads": 40,
     },
 }  # fmt: skip
+FOUND: Final = {"storm": 2, "admin reads": 2, "new names": 4}  # times as long; all others 3: their cost comes in few long steps
 ALONE: Final = "new names"  # dear at load 22 while fill levels are written: measured anew, by itself, until it is not, or AFRESH times
 AFRESH: Final = 5
-RARE: Final = {
-    ("amqp", "huge messages"),
-    ("amqp", "new names"),
-    ("amqp", "stalled consumers"),
-    ("rocketmq", "admin reads"),
-    ("rocketmq", "huge messages"),
-    ("rocketmq", "new names"),
-    ("rocketmq", "stalled consumers"),
-}
 STORMS: Final = ("storm", "new names", "stalled consumers", "churn", "admin reads")  # publish, name, consume, connect, look
 IN_MAKE_TEST: Final = {"on_rabbitmq": STORMS, "on_rocketmq": STORMS[:3]}
 BROKERS: Final = {"on_rabbitmq": pytest.mark.rabbitmq, "on_rocketmq": pytest.mark.rocketmq}
@@ -97,6 +90,7 @@ class Story:
         self.calm: list[list[float]] = []
         self.disturbed: dict[str, list[list[float]]] = {kind: [] for kind in kinds}
         self.done = dict.fromkeys(kinds, 0)
+        self.step = 1.1 * coarseness_s(gateway.process.pid)
         wire = PROTOCOLS[protocol](QUIET)
         with ExitStack() as stack:
             ports = {kind: gateway.admin_port if kind == "admin reads" else port for kind in kinds}
@@ -125,9 +119,9 @@ class Story:
                 while self.done[kind] < LEAST[kind] and len(self.disturbed[kind]) < 10 * ROUNDS:
                     measure([kind])
             self.unit = unit_of(self.calm)
-            dear = [kind for kind in kinds if self.times(kind) > MOST[protocol][kind]]
+            dear = [kind for kind in kinds if kind != ALONE and self.is_dear(kind)]
             for _ in range(AFRESH if ALONE in kinds else 0):
-                if self.times(ALONE) <= MOST[protocol][ALONE]:
+                if not self.is_dear(ALONE):
                     break
                 self.disturbed[ALONE].clear()
                 calm = []
@@ -135,7 +129,6 @@ class Story:
                     calm.append(measured())
                     measure([ALONE])
                 self.unit = unit_of(calm)
-            dear = [kind for kind in dear if kind != ALONE]
             if dear:
                 for _ in range(ROUNDS):
                     self.calm.append(measured())
@@ -145,6 +138,9 @@ class Story:
     def times(self, kind: str) -> float:
         """The 99th percentile, in units."""
         return percentile(list(chain(*self.disturbed[kind])), 99) / self.unit
+
+    def is_dear(self, kind: str) -> bool:
+        return self.times(kind) > MOST[self.protocol][kind] and self.times(kind) * self.unit > self.step
 
     def told(self, kind: str) -> str:
         return f"{self.times(kind):.1f} times what a message costs in the calm, {1e6 * self.unit:.0f} µs, at the 99th percentile"
@@ -202,10 +198,10 @@ def test_the_gateway_works_no_longer_before_a_message_than_measured(
     found: Story = request.getfixturevalue(story)
     record_property("remark", f"{kind}: {found.told(kind)}")
     assert found.done[kind] >= LEAST[kind], f"that was no disturbance: {found.done[kind]}"
-    assert found.times(kind) <= MOST[found.protocol][kind], found.told(kind)
+    assert not found.is_dear(kind), found.told(kind)
 
 
-def is_dear(run: list[list[float]], most: float) -> bool:
+def is_run_dear(run: list[list[float]], most: float) -> bool:
     """Whether the first half of the windows, and then all of them, are above `most` at the 99th percentile. Windows have their dearest."""
     return all(sorted(chain(*windows))[-len(windows) * SENDS // 100] > most for windows in (run[:ROUNDS], run))
 
@@ -217,7 +213,7 @@ def is_always_dear(run: list[list[float]], most: float) -> bool:
 
 
 @pytest.mark.parametrize("protocol", sorted(PROTOCOLS))
-def test_a_neighbour_held_up_twice_as_long_is_found_and_nobody_else(protocol: str, record_property: Callable[[str, object], None]) -> None:
+def test_a_neighbour_held_up_so_much_longer_is_found_and_nobody_else(protocol: str, record_property: Callable[[str, object], None]) -> None:
     """Runs put together at random from kept windows, of each its dearest messages."""
     dice = random.Random(36)
     kept: dict[str, list[list[float]]] = json.loads(KEPT.read_text())[protocol]
@@ -225,8 +221,8 @@ def test_a_neighbour_held_up_twice_as_long_is_found_and_nobody_else(protocol: st
     for kind, windows in kept.items():
         count = 1 + AFRESH if kind == ALONE else 2
         runs = [dice.choices(windows, k=count * ROUNDS) for _ in range(2000)]
-        longer = 4 if (protocol, kind) in RARE else 2
-        is_found = is_always_dear if kind == ALONE else is_dear
+        longer = FOUND.get(kind, 3)
+        is_found = is_always_dear if kind == ALONE else is_run_dear
         false, power = (sum(is_found(run, MOST[protocol][kind] / times) for run in runs) / len(runs) for times in (1, longer))
         found[kind] = f"{longer} times as long: {power:.3f} found, {false:.3f} false"
         assert false <= 0.01, found
