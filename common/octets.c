@@ -2,6 +2,8 @@
  * What octets.py has under "also in C". Compiled code calls these in place of what mypyc makes of the functions of their names there, which
  * say what they do. Nothing is read outside of a bytes object, whatever is asked.
  */
+#ifndef SLUICE_OCTETS
+#define SLUICE_OCTETS
 #define OCTETS(data) ((const unsigned char *)PyBytes_AS_STRING(data))
 
 static inline uint64_t octets_word(const unsigned char *at)
@@ -10,6 +12,21 @@ static inline uint64_t octets_word(const unsigned char *at)
     memcpy(&word, at, sizeof word);
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
     word = __builtin_bswap64(word);
+#endif
+    return word;
+}
+
+static inline long long octets_u16(const unsigned char *at)
+{
+    return at[0] << 8 | at[1];
+}
+
+static inline long long octets_u32(const unsigned char *at)
+{
+    uint32_t word;
+    memcpy(&word, at, sizeof word);
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    word = __builtin_bswap32(word);
 #endif
     return word;
 }
@@ -64,3 +81,4 @@ static inline int64_t hash_octets(PyObject *data, int64_t start, int64_t end)
         }
     return (int64_t)(found ^ found >> 15);
 }
+#endif

@@ -1,4 +1,6 @@
 /* What recent_keys.py has under "also in C", for compiled code (see octets.c). Nothing is read outside of an object, whatever is asked. */
+#ifndef SLUICE_RECENT_KEYS
+#define SLUICE_RECENT_KEYS
 static inline int64_t find_place(VecI64 hashes, PyObject *names, int64_t wanted, int64_t first, PyObject *data, int64_t start, int64_t end)
 {
     const int64_t size = end - start, last = first + 4;
@@ -10,3 +12,4 @@ static inline int64_t find_place(VecI64 hashes, PyObject *names, int64_t wanted,
     }
     return -1;
 }
+#endif

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from limiter.keys import Key
 
 MIN_PLACES: Final = 16  # a power of two, as the next; a guess
-MAX_PLACES: Final = 1 << 17  # 3 MB, beside the names, which are then 32,000 at least; a guess
+MAX_PLACES: Final = 1 << 17  # 4 MB, beside the names, which are then 32,000 at least; a guess
 WAYS: Final = 4  # places that a name may have
 MAX_GROUPS: Final = 8  # of one origin; a guess
 
@@ -28,28 +28,30 @@ MAX_GROUPS: Final = 8  # of one origin; a guess
 class RecentKeys:
     """Each key in one of the places that the hash of its name says."""
 
-    __slots__ = ("_displaced", "_hashes", "_keys", "_mask", "_names", "_used")
+    __slots__ = ("_displaced", "_mask", "_used", "hashes", "keys", "names", "numbers", "turn")
 
     def __init__(self, places: int = MIN_PLACES) -> None:
         self._clear(places)
+        self.turn: i64 = 0  # of scanned columns (`limiter.scanned_columns`), the latest
 
     def _clear(self, places: int) -> None:
         self._mask: i64 = places - WAYS  # of the first of a name's places
-        self._hashes = vec[i64]([-1] * places)  # -1: the place is free
-        self._names: list[bytes] = [b""] * places
-        self._keys: list[Key | None] = [None] * places
+        self.hashes = vec[i64]([-1] * places)  # -1: the place is free
+        self.names: list[bytes] = [b""] * places
+        self.keys: list[Key | None] = [None] * places
+        self.numbers = vec[i64]([0] * places)  # turn << 16 | number of the key's sum in that turn's columns
         self._used: i64 = 0  # places
         self._displaced: i64 = 0  # since it has grown
 
     def find(self, data: bytes, start: i64, end: i64) -> Key | None:
         """The key of the name `data[start:end]`, or None where it was not noted lately."""
         wanted: i64 = hash_octets(data, start, end)
-        place: i64 = find_place(self._hashes, self._names, wanted, wanted & self._mask, data, start, end)
-        return None if place < 0 else self._keys[place]
+        place: i64 = find_place(self.hashes, self.names, wanted, wanted & self._mask, data, start, end)
+        return None if place < 0 else self.keys[place]
 
     def _place(self, wanted: i64, name: bytes) -> i64:
         """Where `name` is, whose hash is `wanted`; -1: nowhere."""
-        return find_place(self._hashes, self._names, wanted, wanted & self._mask, name, 0, len(name))
+        return find_place(self.hashes, self.names, wanted, wanted & self._mask, name, 0, len(name))
 
     def note(self, name: bytes, key: Key) -> None:
         """`key` is what the name has; the next `find` knows it."""
@@ -59,9 +61,9 @@ class RecentKeys:
         if place < 0:
             place = wanted & self._mask
             last: i64 = place + WAYS - 1
-            while place < last and self._hashes[place] >= 0:
+            while place < last and self.hashes[place] >= 0:
                 place += 1
-            if self._hashes[place] < 0:
+            if self.hashes[place] < 0:
                 self._used += 1
             else:
                 self._displaced += 1
@@ -69,28 +71,32 @@ class RecentKeys:
                 while place < last:  # the first is the oldest
                     self._move(place + 1, place)
                     place += 1
-        hashes = self._hashes
+        hashes = self.hashes
         hashes[place] = wanted
-        self._names[place] = name
-        self._keys[place] = key
-        places: i64 = len(self._keys)
+        self.names[place] = name
+        self.keys[place] = key
+        numbers = self.numbers
+        numbers[place] = 0
+        places: i64 = len(self.keys)
         if 4 * self._displaced >= places and 4 * self._used >= places and places < MAX_PLACES:
             self._grow()
 
     def _move(self, source: i64, place: i64) -> None:
-        hashes = self._hashes
+        hashes = self.hashes
         hashes[place] = hashes[source]
-        self._names[place] = self._names[source]
-        self._keys[place] = self._keys[source]
+        self.names[place] = self.names[source]
+        self.keys[place] = self.keys[source]
+        numbers = self.numbers
+        numbers[place] = numbers[source]
 
     def forget(self, name: bytes) -> None:
         """The key of `name` shall live no longer for having been used lately."""
         place: i64 = self._place(hash_octets(name, 0, len(name)), name)
         if place >= 0:
-            hashes = self._hashes
+            hashes = self.hashes
             hashes[place] = -1
-            self._names[place] = b""
-            self._keys[place] = None
+            self.names[place] = b""
+            self.keys[place] = None
             self._used -= 1
 
     def forget_key(self, name: bytes, key: Key) -> None:
@@ -99,7 +105,7 @@ class RecentKeys:
             self.forget(name)
 
     def _grow(self) -> None:
-        names, keys = self._names, self._keys
+        names, keys = self.names, self.keys
         self._clear(2 * len(keys))
         for name, key in zip(names, keys, strict=True):
             if key is not None:
@@ -107,7 +113,7 @@ class RecentKeys:
         self._displaced = 0
 
     def __repr__(self) -> str:
-        return f"<RecentKeys {self._used}/{len(self._keys)}>"
+        return f"<RecentKeys {self._used}/{len(self.keys)}>"
 
 
 def recent_of_group(key: Key) -> RecentKeys | None:

@@ -45,7 +45,7 @@ leases rules bypass quota_snapshot units
 fair_share new_names
 buckets
 keys recent_keys in_flight reservation
-columns
+columns scanned_columns
 request
 decisions executor
 limit_state

@@ -47,6 +47,7 @@ RARE: Final = (
 _WORD: Final = re.compile(r"\b[A-Za-z_]\w*")
 _OWN_HEADER: Final = re.compile(r'^#include "__native.*\n', re.MULTILINE)
 _LITERAL: Final = re.compile(r"\bCPyStatics\[(\d+)\]")
+_INCLUDED: Final = re.compile(r'^#include "([\w./]+\.c)"\n', re.MULTILINE)
 _BY_HAND: Final = re.compile(r"^static inline (?:char|int64_t) (\w+)\(", re.MULTILINE)
 # The code of a module's import runs once, and stays in memory. Its size is the product of its definitions and of what each may have to
 # free: to optimise it took two fifths of the compiler's time. As it is written it has 1.7 MB; optimised for size, which takes a tenth of
@@ -214,6 +215,19 @@ def put_by_hand(code: str, by_hand: str, file: str) -> str:
     return by_hand + code
 
 
+def include_others(code: str, folder: Path) -> str:
+    """`code`, of a file in `folder`, with the text of each .c file that it includes, and of those that these include.
+
+    As text, since objects are kept by it. Each such file sees to it that it counts once in a unit.
+    """
+
+    def read(found: re.Match[str]) -> str:
+        path = folder / found[1]
+        return include_others(path.read_text(), path.parent)
+
+    return _INCLUDED.sub(read, code)
+
+
 def _call(name: str, made: re.Match[str]) -> str:
     """The function `made`, whose body is a call of the one by hand."""
     names = ", ".join(_WORD.findall(parameter)[-1] for parameter in made[2].split(","))
@@ -283,7 +297,7 @@ class NativeLibrary:
             by_hand = (source_root / path).with_suffix(".c")
             if by_hand.exists():
                 module = path.removesuffix(".py").replace("/", ".")
-                modules[module] = put_by_hand(modules[module], by_hand.read_text(), str(by_hand))
+                modules[module] = include_others(put_by_hand(modules[module], by_hand.read_text(), str(by_hand)), by_hand.parent)
         return self._units(modules, table, headers)
 
     def _units(self, files: Mapping[str, str], table: str, headers: str) -> list[Unit]:

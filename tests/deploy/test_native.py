@@ -155,6 +155,23 @@ def test_a_function_that_is_also_written_in_c_is_that(project: Project) -> None:
     assert project.answer("decide(5, 1), __import__('project.gate.gates').gate.gates.twice(2)") == "(16, 6)"
 
 
+def test_c_may_include_others_and_is_compiled_anew_where_that_has_changed(project: Project) -> None:
+    """Both modules of a folder, which are one unit, include the same."""
+    shared = project.root / "source" / "project" / "limits" / "factor.c"
+    guarded = "#ifndef FACTOR\n#define FACTOR\nstatic inline long long factor(void) { return %d; }\n#endif\n"
+    for module in ("gates", "ports"):
+        text = f'#include "../limits/factor.c"\n{BY_HAND.replace("twice", "times_" + module).replace("3 *", "factor() *")}'
+        project.write(f"gate/{module}", PORTS + TWICE.replace("twice", f"times_{module}"))
+        (project.root / "source" / "project" / "gate" / f"{module}.c").write_text(text)
+    asked = "decide(5, 1), __import__('project.gate.ports').gate.ports.decide(2, 0)"
+    shared.write_text(guarded % 7)
+    project.build()
+    assert project.answer(asked) == "(36, 14)"
+    shared.write_text(guarded % 9)
+    assert project.build() == {"project_gate_0"}
+    assert project.answer(asked) == "(46, 18)"
+
+
 @pytest.mark.parametrize(
     "made", ["int64_t CPyDef_gates___double(int64_t cpy_r_number)", "PyObject *CPyDef_gates___twice(PyObject *cpy_r_number)"]
 )

@@ -1,46 +1,92 @@
-/* What publishes.py has under "also in C", for compiled code (see octets.c). Nothing is read outside of `data`, whatever is asked. */
-static inline long long publish_u16(const unsigned char *at)
-{
-    return at[0] << 8 | at[1];
-}
-
-static inline long long publish_u32(const unsigned char *at)
-{
-    uint32_t word;
-    memcpy(&word, at, sizeof word);
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-    word = __builtin_bswap32(word);
-#endif
-    return word;
-}
+/* What publishes.py has under "also in C", for compiled code (see octets.c). Nothing is read outside of an object, whatever is asked. */
+#include "../../../common/octets.c"
+#include "../../../limiter/recent_keys.c"
 
 static inline int64_t measure_publish(PyObject *data, int64_t pos, int64_t end, int64_t method, int64_t channel, int64_t limit)
 {
     enum { METHOD_FRAME = 1, HEADER_FRAME = 2, BODY_FRAME = 3, FRAME_END = 0xCE, PUBLISH = 0x3C0028, CONTENT = 0x3C0000 };
     const int64_t left = end - pos;
     if (pos < 0 || end > Py_SIZE(data) || left < 39 || method < 0 || method > left - 22) return -1;
-    const unsigned char *at = (const unsigned char *)PyBytes_AS_STRING(data) + pos;
+    const unsigned char *at = OCTETS(data) + pos;
     if (method == 0) {
-        if (at[0] != METHOD_FRAME || publish_u16(at + 1) != channel || publish_u32(at + 7) != PUBLISH) return -1;
+        if (at[0] != METHOD_FRAME || octets_u16(at + 1) != channel || octets_u32(at + 7) != PUBLISH) return -1;
         int64_t names = 14 + at[13];
         if (names >= left) return -1;
         names += at[names] + 1;
-        method = publish_u32(at + 3) + 8;
+        method = octets_u32(at + 3) + 8;
         if (names + 2 != method || method > left - 22) return -1;
     }
     const unsigned char *header = at + method;
     if (method == 0 || header[-1] != FRAME_END) return -1;
-    if (header[0] != HEADER_FRAME || publish_u16(header + 1) != channel || publish_u32(header + 7) != CONTENT) return -1;
-    const int64_t size = publish_u32(header + 3) + 8;
+    if (header[0] != HEADER_FRAME || octets_u16(header + 1) != channel || octets_u32(header + 7) != CONTENT) return -1;
+    const int64_t size = octets_u32(header + 3) + 8;
     int64_t whole = method + size;
     if (whole > left || size < 22 || size > 0x3FFFFF || size - 8 > limit || header[size - 1] != FRAME_END) return -1;
-    const int64_t body_size = (int64_t)((uint64_t)publish_u32(header + 11) << 32 | (uint64_t)publish_u32(header + 15));
+    const int64_t body_size = (int64_t)((uint64_t)octets_u32(header + 11) << 32 | (uint64_t)octets_u32(header + 15));
     if (body_size != 0) {
         const unsigned char *body = header + size;
         if (body_size < 0 || body_size > limit || body_size > left - whole - 8) return -1;
         whole += body_size + 8;
-        if (body[0] != BODY_FRAME || publish_u16(body + 1) != channel || publish_u32(body + 3) != body_size || at[whole - 1] != FRAME_END)
+        if (body[0] != BODY_FRAME || octets_u16(body + 1) != channel || octets_u32(body + 3) != body_size || at[whole - 1] != FRAME_END)
             return -1;
     }
     return whole > 0x7FFFFFFF ? -1 : method << 53 | size << 31 | whole;
+}
+
+/* Whether a publish whose content header is `header`, of `size` bytes, may name copies: as `may_name_copies`. */
+static inline int publish_may_name_copies(const unsigned char *header, int64_t size)
+{
+    if (!(header[19] & 0x20)) return 0;
+    const unsigned char *at = header + 21, *last = header + size - 1;
+    while (at < last && (at = memchr(at, 'C', (size_t)(last - at))))
+        if (*++at == 'C') return 1;
+    return 0;
+}
+
+static inline int64_t scan_publishes(PyObject *data, int64_t pos, int64_t end, int64_t room, int64_t channel, int64_t limit,
+    VecI64 hashes, PyObject *names, VecI64 numbers, int64_t turn, VecI64 sums, VecI64 rows)
+{
+    enum { NEXT, MESSAGES, ROWS, SUMS, PLACE = 0, COUNT, SIZE, FIRST, LARGEST, SUM_WORDS };
+    if (pos < 0 || end > Py_SIZE(data) || sums.len < SUMS || numbers.len != hashes.len || sums.items[NEXT] < 0) return pos;
+    const unsigned char *text = OCTETS(data);
+    const int64_t most = (sums.len - SUMS) / SUM_WORDS;
+    int64_t next = sums.items[NEXT], messages = 0, count = 0, row = 0;
+    while (messages < room) {
+        const int64_t found = measure_publish(data, pos, end, 0, channel, limit);
+        if (found < 0) break;
+        const int64_t method = found >> 53, head = found >> 31 & 0x3FFFFF, whole = found & 0x7FFFFFFF;
+        if (publish_may_name_copies(text + pos + method, head)) break;
+        const int64_t wanted = hash_octets(data, pos + 13, pos + method - 2);
+        const int64_t place = find_place(hashes, names, wanted, wanted & (hashes.len - 4), data, pos + 13, pos + method - 2);
+        if (place < 0) break;
+        int64_t size = whole - method - head, number = numbers.items[place] & 0xFFFF;
+        if (size) size -= 8;
+        const int is_new = numbers.items[place] >> 16 != turn;
+        if (is_new) number = next;
+        if (number >= most || number > 0xFFFF) break;
+        const uint64_t alike = (uint64_t)size << 32 | (uint64_t)number;
+        if (count && ((uint64_t)row & 0xFFFFFFFF0000FFFF) == alike && (row >> 16 & 0xFFFF) < 0xFFFF)
+            rows.items[count - 1] = row += 0x10000;
+        else if (count == rows.len)
+            break;
+        else
+            rows.items[count++] = row = (int64_t)(alike | 0x10000);
+        int64_t *sum = sums.items + SUMS + SUM_WORDS * number;
+        if (is_new) {
+            numbers.items[place] = turn << 16 | number;
+            next++;
+            sum[PLACE] = place;
+            sum[COUNT] = sum[SIZE] = 0;
+            sum[FIRST] = sum[LARGEST] = size;
+        }
+        sum[COUNT]++;
+        sum[SIZE] += size;
+        if (size > sum[LARGEST]) sum[LARGEST] = size;
+        messages++;
+        pos += whole;
+    }
+    sums.items[NEXT] = next;
+    sums.items[MESSAGES] = messages;
+    sums.items[ROWS] = count;
+    return pos;
 }

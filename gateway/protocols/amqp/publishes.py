@@ -13,9 +13,10 @@ from __future__ import annotations
 from typing import Final
 
 from librt.strings import read_i64_be, read_i64_le
+from librt.vecs import vec
 from mypy_extensions import i64
 
-from common.octets import count_equal, u16, u32, u64
+from common.octets import count_equal, hash_octets, u16, u32, u64
 from gateway.build import build
 from gateway.pipeline.context import ConversationContext
 from gateway.pipeline.errors import ProtocolError
@@ -43,9 +44,22 @@ from gateway.protocols.amqp.frames import (
 )
 from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.amqp.mixed_publishes import MixedPublishes
-from limiter.columns import Columns
+from limiter.columns import MAX_IN_ROW, Columns
 from limiter.keys import Key, Origin
-from limiter.recent_keys import RecentKeys
+from limiter.recent_keys import WAYS, RecentKeys, find_place
+from limiter.scanned_columns import (
+    COUNT,
+    FIRST,
+    LARGEST,
+    MESSAGES,
+    NEXT,
+    PLACE,
+    ROWS,
+    SIZE,
+    SUM_WORDS,
+    SUMS,
+    ScannedColumns,
+)
 from limiter.topics import amqp_topic
 
 SMALL_BODY_BYTES: Final = 4096  # a publish with a body up to this size waits for it: a guess, a few dozen messages per read
@@ -61,6 +75,10 @@ WHOLE: Final = 0x7FFF_FFFF  # of what `measure_publish` finds: bytes of all fram
 HEADER_SHIFT: Final = 31  # above them, those of the content header's frame
 HEADER_BYTES: Final = 0x3F_FFFF
 METHOD_SHIFT: Final = 53  # and of the method's
+
+MAX_STOPS: Final = 4  # scans of a run that may end where they begin; a client that meets new names all the time gains nothing by them
+
+SCANNED: Final = ScannedColumns()  # publishes are cut by the loop's thread alone
 
 MAX_BODY_BYTES: Final = 1 << 62  # what adds up without overflow when compiled; no broker takes more than 512 MiB
 
@@ -98,11 +116,28 @@ class Publishes:
         key: Key | None = None
         size: i64 = -1
         count: i64 = 0
+        recent: RecentKeys | None = None
+        scans: i64 = 0  # of what is in `columns`, by the keys in `recent`, that may still be tried
         before: i64 = pos  # where the publish before begins
         method: i64 = 0  # bytes of its method frame; 0: there is none before
         ahead: i64 = 0  # bytes of it before its body
         whole: i64 = 0  # all bytes of it
         while room > 0 and pos + LEAST_BYTES <= end:
+            if scans > 0 and columns is not None and recent is not None:
+                if key is not None:
+                    columns.add(key, count, size)
+                    key = None
+                    count = 0
+                    method = 0
+                sums = SCANNED.begin_scan(columns)
+                met: i64 = scan_publishes(
+                    data, pos, end, room, channel_id, limit, recent.hashes, recent.names, recent.numbers, recent.turn, sums, SCANNED.rows
+                )
+                if met > pos:
+                    room -= SCANNED.end_scan(columns, recent)
+                    pos = met
+                    continue
+                scans -= 1
             known: i64 = 0  # bytes that are the same as in the publish before
             if method > 0 and pos + whole <= end:
                 known = ahead
@@ -136,6 +171,10 @@ class Publishes:
                         mixes = end - pos >= MIN_MIXED_AHEAD * whole and self.mixing.begin_run()
                         if mixes:
                             columns = Columns()
+                            recent = origin.recent
+                            if recent is not None:
+                                SCANNED.begin(recent)
+                                scans = MAX_STOPS
                             start = begin
                             mixed_room = room + count
                     if columns is not None:
@@ -155,15 +194,18 @@ class Publishes:
             if body_size:
                 ahead += 7  # where the body's frame says how long it is
             pos = stop
-        if key is not None:
+        if columns is not None or key is not None:
             if columns is not None:
-                columns.add(key, count, size)
+                if key is not None:
+                    columns.add(key, count, size)
+                if recent is not None:
+                    SCANNED.close()
                 columns.close()
                 mixed = MixedPublishes(channel.number, data, start, pos, columns, mixed_room - room, self.mixing)
                 mixed.unanswered = channel.confirms is None
                 first -= len(columns.rows) - 1
                 parts.append(mixed)
-            else:
+            elif key is not None:
                 self._add_part(channel, data, begin, pos, key, count, size, parts)
             self.mixing.apart = 0 if len(parts) - first > MIN_MIXED_AHEAD else MIN_MIXED_AHEAD - 1
         self.room = room
@@ -375,3 +417,62 @@ def measure_publish(data: bytes, pos: i64, end: i64, method: i64, channel: i64, 
     if stop - pos > WHOLE:
         return -1
     return header - pos << METHOD_SHIFT | size << HEADER_SHIFT | stop - pos
+
+
+def scan_publishes(
+    data: bytes, pos: i64, end: i64, room: i64, channel: i64, limit: i64,
+    hashes: vec[i64], names: list[bytes], numbers: vec[i64], turn: i64, sums: vec[i64], rows: vec[i64],
+) -> i64:  # fmt: skip
+    """Along whole publishes on `channel`, `room` at most, in `data[pos:end]`; returns where the first begins that is not found.
+
+    What is found is written to `sums` and `rows` (`limiter.scanned_columns`). `hashes`, `names`, `numbers` and `turn` are the recent keys'.
+    """
+    sums[MESSAGES] = sums[ROWS] = 0
+    most: i64 = (len(sums) - SUMS) // SUM_WORDS
+    row: i64 = 0
+    while sums[MESSAGES] < room:
+        found: i64 = measure_publish(data, pos, end, 0, channel, limit)
+        if found < 0:
+            break
+        header: i64 = pos + (found >> METHOD_SHIFT)
+        body: i64 = header + (found >> HEADER_SHIFT & HEADER_BYTES)
+        if data[header + 19] & HEADERS_OCTET != 0 and data.find(MARK, header + 21, body) >= 0:
+            break
+        wanted: i64 = hash_octets(data, pos + 13, header - 2)
+        place: i64 = find_place(hashes, names, wanted, wanted & len(hashes) - WAYS, data, pos + 13, header - 2)
+        if place < 0:
+            break
+        stop: i64 = pos + (found & WHOLE)
+        size: i64 = stop - body
+        if size:
+            size -= OVERHEAD
+        number: i64 = numbers[place] & 0xFFFF
+        at: i64 = SUMS + SUM_WORDS * number
+        is_new = numbers[place] >> 16 != turn
+        if is_new:
+            number = sums[NEXT]
+            at = SUMS + SUM_WORDS * number
+        if number >= most or number > 0xFFFF:
+            break
+        alike: i64 = size << 32 | number
+        if sums[ROWS] > 0 and row >> 32 << 32 | row & 0xFFFF == alike and row >> 16 & 0xFFFF < MAX_IN_ROW:
+            row += 1 << 16
+            rows[sums[ROWS] - 1] = row
+        elif sums[ROWS] == len(rows):
+            break
+        else:
+            row = alike | 1 << 16
+            rows[sums[ROWS]] = row
+            sums[ROWS] += 1
+        if is_new:
+            numbers[place] = turn << 16 | number
+            sums[NEXT] += 1
+            sums[at + PLACE] = place
+            sums[at + COUNT] = sums[at + SIZE] = 0
+            sums[at + FIRST] = sums[at + LARGEST] = size
+        sums[at + COUNT] += 1
+        sums[at + SIZE] += size
+        sums[at + LARGEST] = max(sums[at + LARGEST], size)
+        sums[MESSAGES] += 1
+        pos = stop
+    return pos

@@ -2,22 +2,14 @@
  * What layouts.py has under "also in C". Compiled code calls it in place of what mypyc makes of the function of that name there, which says
  * what it does. Nothing is read outside of a bytes object, whatever is asked.
  */
-enum { LAYOUT_TEXT, LAYOUT_DIGITS, LAYOUT_OPAQUE, LAYOUT_NAME, LAYOUT_END };
+#include "../../../common/octets.c"
 
-static inline uint64_t layout_word(const unsigned char *at)
-{
-    uint64_t word;
-    memcpy(&word, at, sizeof word);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    word = __builtin_bswap64(word);
-#endif
-    return word;
-}
+enum { LAYOUT_TEXT, LAYOUT_DIGITS, LAYOUT_OPAQUE, LAYOUT_NAME, LAYOUT_END };
 
 static inline const unsigned char *layout_end_of_digits(const unsigned char *at, const unsigned char *stop)
 {
     for (; stop - at >= 8; at += 8) {
-        uint64_t word = layout_word(at) ^ 0x3030303030303030;  /* a digit is 0 to 9 now */
+        uint64_t word = octets_word(at) ^ 0x3030303030303030;  /* a digit is 0 to 9 now */
         uint64_t others = (word | (word & 0x7F7F7F7F7F7F7F7F) + 0x7676767676767676) & 0x8080808080808080;
         if (others) return at + (__builtin_ctzll(others) >> 3);
     }
@@ -27,9 +19,9 @@ static inline const unsigned char *layout_end_of_digits(const unsigned char *at,
 
 static inline int64_t match_layout(PyObject *plan, PyObject *text, PyObject *data, int64_t start, int64_t end)
 {
-    const unsigned char *step = (const unsigned char *)PyBytes_AS_STRING(plan), *steps_end = step + Py_SIZE(plan);
-    const unsigned char *same = (const unsigned char *)PyBytes_AS_STRING(text), *same_end = same + Py_SIZE(text);
-    const unsigned char *first = (const unsigned char *)PyBytes_AS_STRING(data);
+    const unsigned char *step = OCTETS(plan), *steps_end = step + Py_SIZE(plan);
+    const unsigned char *same = OCTETS(text), *same_end = same + Py_SIZE(text);
+    const unsigned char *first = OCTETS(data);
     if (start < 0 || start > end || end > Py_SIZE(data)) return -1;
     const unsigned char *at = first + start, *stop = first + end, *begin, *quote;
     int64_t opaque = -1, name = 0;
@@ -45,7 +37,7 @@ static inline int64_t match_layout(PyObject *plan, PyObject *text, PyObject *dat
             if (!quote) return -1;
             if (kind == LAYOUT_TEXT) {
                 if (quote - first < 8) return -1;
-                uint64_t tail = layout_word(quote - 8) >> 24;
+                uint64_t tail = octets_word(quote - 8) >> 24;
                 if (tail & 0x8080808080 || (((tail ^ 0x5C5C5C5C5C) + 0x7F7F7F7F7F) & 0x8080808080) != 0x8080808080) return -1;
             } else {
                 if (begin - first - start > 0x3FFFF || quote - begin > 0x3FFF) return -1;
