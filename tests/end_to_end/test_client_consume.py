@@ -5,10 +5,9 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-import pika
 import pytest
 
-from support.brokers.queues import Queue
+from support.brokers.queues import Queue, connect
 from support.brokers.rabbitmq import RabbitMQ
 from support.clients.probes import LIBRARIES, asked_at_once
 from support.gateways import Gateway, StartGateway, amqp_listener
@@ -37,7 +36,7 @@ def test_limited_deliveries_all_come_and_confirms_do_not_wait_for_them(
         targets = {name: stack.enter_context(Queue(rabbitmq.url, f"to.{name}")) for name in names}
         for name in names:
             stack.enter_context(Queue(rabbitmq.url, f"free.{name}"))
-        sender = stack.enter_context(pika.BlockingConnection(pika.URLParameters(rabbitmq.url))).channel()
+        sender = stack.enter_context(connect(rabbitmq.url)).channel()
         for name in names * COUNT:
             sender.basic_publish("", name, b"work")
         wait_until(lambda: all(queue.depth() == COUNT for queue in slow.values()), within=30, what="there is work")

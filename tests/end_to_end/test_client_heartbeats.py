@@ -11,10 +11,9 @@ from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 
-import pika
 import pytest
 
-from support.brokers.queues import Queue
+from support.brokers.queues import Queue, connect
 from support.brokers.rabbitmq import RabbitMQ
 from support.clients.probes import LIBRARIES, asked_at_once
 from support.gateways import Gateway, StartGateway, amqp_listener
@@ -49,7 +48,7 @@ def test_a_hold_of_ten_seconds_with_heartbeats_of_two_costs_nobody_the_connectio
         for name in names:
             stack.enter_context(Queue(rabbitmq.url, f"free.{name}"))
             stack.enter_context(Queue(rabbitmq.url, f"listen.{name}"))
-        sender = stack.enter_context(pika.BlockingConnection(pika.URLParameters(rabbitmq.url))).channel()
+        sender = stack.enter_context(connect(rabbitmq.url)).channel()
         asked = stack.enter_context(asked_at_once(tmp_path, orders))
         while not all(future.done() for future in asked.values()):
             time.sleep(0.25)

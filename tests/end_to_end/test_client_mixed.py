@@ -11,7 +11,7 @@ from typing import Any
 import pika
 import pytest
 
-from support.brokers.queues import Queue
+from support.brokers.queues import Queue, connect
 from support.brokers.rabbitmq import RabbitMQ
 from support.gateways import Gateway, StartGateway, amqp_listener
 from support.processes import wait_until
@@ -73,7 +73,7 @@ def test_acks_pass_a_delayed_publish_of_another_channel_but_neither_their_own_ch
     """An ack that overtook its channel's publish could cost both messages. `block` stops the connection, as RabbitMQ's alarms do."""
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], RULES)
     with ExitStack() as stack:
-        direct = stack.enter_context(pika.BlockingConnection(pika.URLParameters(rabbitmq.url))).channel()
+        direct = stack.enter_context(connect(rabbitmq.url)).channel()
         connections = [stack.enter_context(pika.BlockingConnection(pika.URLParameters(gateway.amqp_url()))) for _ in ACTIONS]
         work = [stack.enter_context(Queue(rabbitmq.url, f"work-{case}")) for case in ACTIONS]
         targets = [stack.enter_context(Queue(rabbitmq.url, f"to-{case}")) for case in ACTIONS]

@@ -9,12 +9,12 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 
-import pika
 import pytest
 from pamqp import commands
 from pika.adapters.blocking_connection import BlockingChannel
 
 from support.amqp import frames as amqp
+from support.brokers.queues import connect
 from support.brokers.rabbitmq import RabbitMQ
 from support.clients.raw_amqp import RawClient, opening
 from support.gateways import Gateway, StartGateway, amqp_listener
@@ -31,7 +31,7 @@ Results = Callable[[], int]
 @pytest.fixture
 def stored(rabbitmq: RabbitMQ) -> Iterator[Results]:
     """How many messages the queue has, asked on another connection."""
-    with pika.BlockingConnection(pika.URLParameters(rabbitmq.url)) as connection:
+    with connect(rabbitmq.url) as connection:
         channel: BlockingChannel = connection.channel()
         channel.queue_declare(QUEUE, durable=True)
         yield lambda: int(channel.queue_declare(QUEUE, passive=True).method.message_count)

@@ -7,6 +7,7 @@ from collections import Counter
 import pika
 import pytest
 
+from support.brokers.queues import connect
 from support.brokers.rabbitmq import RabbitMQ
 from support.gateways import StartGateway, amqp_listener
 from support.processes import wait_until
@@ -25,7 +26,7 @@ def test_channels_buy_no_shares(rabbitmq: RabbitMQ, start_gateway: StartGateway)
     gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [RULE])
     url = pika.URLParameters(f"{gateway.amqp_url()}?heartbeat=0")
     many, one = pika.BlockingConnection(url), pika.BlockingConnection(url)
-    with pika.BlockingConnection(pika.URLParameters(rabbitmq.url)) as past:
+    with connect(rabbitmq.url) as past:
         direct = past.channel()
         direct.queue_declare(QUEUE)
 

@@ -18,6 +18,7 @@ import pytest
 from pamqp import commands
 
 from support.amqp import frames as amqp
+from support.brokers.queues import connect
 from support.brokers.rabbitmq import RabbitMQ
 from support.clients.raw_amqp import CLOSE, RawClient, opening
 from support.gateways import Gateway, amqp_listener, limit_path
@@ -49,7 +50,7 @@ def gateway(rabbitmq: RabbitMQ, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="module")
 def direct(rabbitmq: RabbitMQ) -> Iterator[pika.BlockingConnection]:
-    with closing(pika.BlockingConnection(pika.URLParameters(rabbitmq.url))) as connection:
+    with closing(connect(rabbitmq.url)) as connection:
         yield connection
 
 

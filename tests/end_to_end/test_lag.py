@@ -10,6 +10,7 @@ from pathlib import Path
 import pika
 import pytest
 
+from support.brokers.queues import connect
 from support.brokers.rabbitmq import RabbitMQ
 from support.followed_consumers import FASTEST, LIMIT, SLOWEST, SPEED, TARGET, Fast, Pace, await_fastest, settle
 from support.gateways import Gateway, amqp_listener
@@ -27,11 +28,11 @@ def test_a_publisher_is_slowed_to_what_the_queues_consumer_takes(rabbitmq: Rabbi
     listener = amqp_listener(f"{LOOPBACK}:{rabbitmq.port}") | {"own_login": {"user": "guest", "password_file": str(tmp_path / "password")}}
     lag = {"queue": "lagging", "target": TARGET, "slowest": f"{SLOWEST}/s"}
     rule: dict[str, object] = {"name": "follows", "match": {"queue": "lagging"}, **LIMIT, "lag": lag}
-    with pika.BlockingConnection(pika.URLParameters(rabbitmq.url)) as connection:
+    with connect(rabbitmq.url) as connection:
         connection.channel().queue_declare("lagging")
     settings = {"gateway": {"name": "lag", "state_directory": "state", "workers": workers}}
     with Gateway(tmp_path / "gateway", [listener], [rule], settings) as gateway:
-        observer = pika.BlockingConnection(pika.URLParameters(rabbitmq.url))
+        observer = connect(rabbitmq.url)
         looking = observer.channel()
 
         def publish(pace: Pace) -> None:
@@ -43,7 +44,7 @@ def test_a_publisher_is_slowed_to_what_the_queues_consumer_takes(rabbitmq: Rabbi
                         channel.basic_publish("", "lagging", b"x" * 100)
 
         def consume(pace: Pace) -> None:
-            with pika.BlockingConnection(pika.URLParameters(rabbitmq.url)) as connection:
+            with connect(rabbitmq.url) as connection:
                 channel = connection.channel()
                 channel.basic_qos(prefetch_count=20)
                 began = time.monotonic()

@@ -15,7 +15,7 @@ import pytest
 from pamqp import commands
 
 from support.amqp import frames as amqp
-from support.brokers.queues import Queue
+from support.brokers.queues import Queue, connect
 from support.brokers.rabbitmq import RabbitMQ
 from support.clients.raw_amqp import RawClient, opening, play
 from support.clients.raw_scripts import EXCLUSIVE, OPEN, SCRIPTS, SELECT, declare, publish
@@ -128,7 +128,7 @@ def test_a_header_that_grew_above_frame_max_is_delivered(rabbitmq: RabbitMQ, gat
     """Dead-lettering adds `x-death`. RabbitMQ sends such a header in one frame, and clients read it: no message may poison its queue."""
     name = "grown-slow" if how == "under a limit" else "grown"
     asks = commands.Basic.Get(queue=name, no_ack=True) if how == "got" else commands.Basic.Consume(queue=name, no_ack=True)
-    with Queue(rabbitmq.url, name) as queue, contextlib.closing(pika.BlockingConnection(pika.URLParameters(rabbitmq.url))) as connection:
+    with Queue(rabbitmq.url, name) as queue, contextlib.closing(connect(rabbitmq.url)) as connection:
         channel = connection.channel()
         channel.queue_declare("grows", exclusive=True, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": name})
         for body in (b"first", b"second"):

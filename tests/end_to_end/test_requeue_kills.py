@@ -17,7 +17,7 @@ import pika.exceptions
 import pytest
 
 from support.brokers.name_servers import read_frame
-from support.brokers.queues import PATIENTLY
+from support.brokers.queues import connect
 from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.rocketmq import RocketMQ
 from support.clients.storm import original
@@ -60,7 +60,7 @@ class Consumer(threading.Thread):
                 self.stopping.wait(0.1)
 
     def _consume(self) -> None:
-        with pika.BlockingConnection(pika.URLParameters(f"{self.url}?{PATIENTLY}")) as connection:
+        with connect(self.url) as connection:
             channel: Any = connection.channel()
             channel.basic_qos(prefetch_count=PREFETCH)
             unanswered: dict[int, int] = {}  # messages, by tag
@@ -94,7 +94,7 @@ def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
 
 def publish(broker: RabbitMQ, numbers: range) -> None:
     """Past the gateway, until the broker has them."""
-    with pika.BlockingConnection(pika.URLParameters(f"{broker.url}?{PATIENTLY}")) as connection:
+    with connect(broker.url) as connection:
         channel: Any = connection.channel()
         channel.confirm_delivery()
         for number in numbers:
@@ -108,7 +108,7 @@ def test_nothing_is_lost_or_answered_twice_however_often_a_gateway_or_a_broker_i
 ) -> None:
     dice = random.Random(44)
     rule = {"name": "loops", "match": {"operation": "requeue"}, "limit": {"messages": f"{RATE}/s", "burst": "200ms"}, "action": "delay"}
-    with pika.BlockingConnection(pika.URLParameters(mortal.url)) as direct:
+    with connect(mortal.url) as direct:
         direct.channel().queue_declare(QUEUE, durable=True)
     mortal.control("eval", "mnesia:sync_log().")  # else the queue itself may be what a killed broker has forgotten
     with ExitStack() as stack:
@@ -139,7 +139,7 @@ def test_nothing_is_lost_or_answered_twice_however_often_a_gateway_or_a_broker_i
             consumer.join(HANG_S)
     acked = set().union(*(consumer.acked for consumer in consumers))
     left = set()
-    with pika.BlockingConnection(pika.URLParameters(f"{mortal.url}?{PATIENTLY}")) as direct:
+    with connect(mortal.url) as direct:
         channel: Any = direct.channel()
         for method, _, body in channel.consume(QUEUE, auto_ack=True, inactivity_timeout=2):
             if method is None:

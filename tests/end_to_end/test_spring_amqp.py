@@ -7,7 +7,7 @@ from pathlib import Path
 import pika
 import pytest
 
-from support.brokers.queues import Queue
+from support.brokers.queues import Queue, connect
 from support.brokers.rabbitmq import RabbitMQ
 from support.clients.programs import CLIENTS, Program
 from support.gateways import StartGateway, amqp_listener
@@ -56,7 +56,7 @@ def test_a_listener_that_is_refused_tries_again_until_there_is_room(
                 within=120,
                 what="the container has tried twice",
             )
-        with pika.BlockingConnection(pika.URLParameters(rabbitmq.url)) as connection:
+        with connect(rabbitmq.url) as connection:
             connection.channel().basic_publish("", queue.name, b"late")
         (seen,) = listening.result(240)
     assert seen == {"received": 1, "running": True}

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 PATIENTLY = f"heartbeat=0&socket_timeout={HANG_S}&stack_timeout={HANG_S}"
 
 
+def connect(url: str) -> pika.BlockingConnection:
+    """A connection that a broker does not end while a slow test leaves it alone."""
+    return pika.BlockingConnection(pika.URLParameters(f"{url}?{PATIENTLY}"))
+
+
 class Queue:
     """A fresh, unbound or bound queue; deleted at the end. The default exchange routes to it by its name."""
 
@@ -26,7 +31,7 @@ class Queue:
         self._channel: Any = None
 
     def __enter__(self) -> Queue:
-        self._connection = pika.BlockingConnection(pika.URLParameters(f"{self.url}?{PATIENTLY}"))
+        self._connection = connect(self.url)
         self._channel = self._connection.channel()
         self._channel.queue_declare(self.name, durable=False)
         self._channel.queue_purge(self.name)
