@@ -26,3 +26,6 @@ class Build(NamedTuple):
 def build() -> Build:
     kind = "pure Python" if (topics.__file__ or "").endswith(".py") else "compiled"
     return Build(VERSION, kind, platform.python_version())
+
+
+COMPILED: Final = build().kind == "compiled"

@@ -28,18 +28,17 @@ MAX_GROUPS: Final = 8  # of one origin; a guess
 class RecentKeys:
     """Each key in one of the places that the hash of its name says."""
 
-    __slots__ = ("_displaced", "_mask", "_used", "hashes", "keys", "names", "numbers", "turn")
+    __slots__ = ("_displaced", "_mask", "_used", "hashes", "keys", "names", "numbers")
 
     def __init__(self, places: int = MIN_PLACES) -> None:
         self._clear(places)
-        self.turn: i64 = 0  # of scanned columns (`limiter.scanned_columns`), the latest
 
     def _clear(self, places: int) -> None:
         self._mask: i64 = places - WAYS  # of the first of a name's places
         self.hashes = vec[i64]([-1] * places)  # -1: the place is free
         self.names: list[bytes] = [b""] * places
         self.keys: list[Key | None] = [None] * places
-        self.numbers = vec[i64]([0] * places)  # turn << 16 | number of the key's sum in that turn's columns
+        self.numbers = vec[i64]([0] * places)  # by `limiter.scanned_columns`: its turn << 16 | number of the key's sum then
         self._used: i64 = 0  # places
         self._displaced: i64 = 0  # since it has grown
 

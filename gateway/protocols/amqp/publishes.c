@@ -1,6 +1,7 @@
 /* What publishes.py has under "also in C", for compiled code (see octets.c). Nothing is read outside of an object, whatever is asked. */
 #include "../../../common/octets.c"
 #include "../../../limiter/recent_keys.c"
+#include "../../../limiter/scanned_columns.c"
 
 static inline int64_t measure_publish(PyObject *data, int64_t pos, int64_t end, int64_t method, int64_t channel, int64_t limit)
 {
@@ -46,47 +47,18 @@ static inline int publish_may_name_copies(const unsigned char *header, int64_t s
 static inline int64_t scan_publishes(PyObject *data, int64_t pos, int64_t end, int64_t room, int64_t channel, int64_t limit,
     VecI64 hashes, PyObject *names, VecI64 numbers, int64_t turn, VecI64 sums, VecI64 rows)
 {
-    enum { NEXT, MESSAGES, ROWS, SUMS, PLACE = 0, COUNT, SIZE, FIRST, LARGEST, SUM_WORDS };
-    if (pos < 0 || end > Py_SIZE(data) || sums.len < SUMS || numbers.len != hashes.len || sums.items[NEXT] < 0) return pos;
-    const unsigned char *text = OCTETS(data);
-    const int64_t most = (sums.len - SUMS) / SUM_WORDS;
-    int64_t next = sums.items[NEXT], messages = 0, count = 0, row = 0;
-    while (messages < room) {
+    if (pos < 0 || end > Py_SIZE(data) || sums.len < SCANNED_SUMS) return pos;
+    while (sums.items[SCANNED_MESSAGES] < room) {
         const int64_t found = measure_publish(data, pos, end, 0, channel, limit);
         if (found < 0) break;
-        const int64_t method = found >> 53, head = found >> 31 & 0x3FFFFF, whole = found & 0x7FFFFFFF;
-        if (publish_may_name_copies(text + pos + method, head)) break;
+        const int64_t method = found >> 53, header = found >> 31 & 0x3FFFFF, whole = found & 0x7FFFFFFF;
+        if (publish_may_name_copies(OCTETS(data) + pos + method, header)) break;
         const int64_t wanted = hash_octets(data, pos + 13, pos + method - 2);
         const int64_t place = find_place(hashes, names, wanted, wanted & (hashes.len - 4), data, pos + 13, pos + method - 2);
-        if (place < 0) break;
-        int64_t size = whole - method - head, number = numbers.items[place] & 0xFFFF;
+        int64_t size = whole - method - header;
         if (size) size -= 8;
-        const int is_new = numbers.items[place] >> 16 != turn;
-        if (is_new) number = next;
-        if (number >= most || number > 0xFFFF) break;
-        const uint64_t alike = (uint64_t)size << 32 | (uint64_t)number;
-        if (count && ((uint64_t)row & 0xFFFFFFFF0000FFFF) == alike && (row >> 16 & 0xFFFF) < 0xFFFF)
-            rows.items[count - 1] = row += 0x10000;
-        else if (count == rows.len)
-            break;
-        else
-            rows.items[count++] = row = (int64_t)(alike | 0x10000);
-        int64_t *sum = sums.items + SUMS + SUM_WORDS * number;
-        if (is_new) {
-            numbers.items[place] = turn << 16 | number;
-            next++;
-            sum[PLACE] = place;
-            sum[COUNT] = sum[SIZE] = 0;
-            sum[FIRST] = sum[LARGEST] = size;
-        }
-        sum[COUNT]++;
-        sum[SIZE] += size;
-        if (size > sum[LARGEST]) sum[LARGEST] = size;
-        messages++;
+        if (place < 0 || !note_message(sums, rows, numbers, turn, place, size)) break;
         pos += whole;
     }
-    sums.items[NEXT] = next;
-    sums.items[MESSAGES] = messages;
-    sums.items[ROWS] = count;
     return pos;
 }

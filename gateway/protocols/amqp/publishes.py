@@ -17,7 +17,7 @@ from librt.vecs import vec
 from mypy_extensions import i64
 
 from common.octets import count_equal, hash_octets, u16, u32, u64
-from gateway.build import build
+from gateway.build import COMPILED
 from gateway.pipeline.context import ConversationContext
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.mixing import MIN_MIXED_AHEAD, Mixing
@@ -44,29 +44,15 @@ from gateway.protocols.amqp.frames import (
 )
 from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.amqp.mixed_publishes import MixedPublishes
-from limiter.columns import MAX_IN_ROW, Columns
+from limiter.columns import Columns
 from limiter.keys import Key, Origin
 from limiter.recent_keys import WAYS, RecentKeys, find_place
-from limiter.scanned_columns import (
-    COUNT,
-    FIRST,
-    LARGEST,
-    MESSAGES,
-    NEXT,
-    PLACE,
-    ROWS,
-    SIZE,
-    SUM_WORDS,
-    SUMS,
-    ScannedColumns,
-)
+from limiter.scanned_columns import MESSAGES, SCANNED, note_message
 from limiter.topics import amqp_topic
 
 SMALL_BODY_BYTES: Final = 4096  # a publish with a body up to this size waits for it: a guess, a few dozen messages per read
 
 MAX_COPY_KEYS: Final = 256  # names of a publish that are told apart; 13,000 in one frame took the event loop for 0.4 s and more (2026-11)
-
-COMPILED: Final = build().kind == "compiled"  # else the dictionary of all keys is quicker than a hash of one's own
 
 LEAST_BYTES: Final = 39  # 17 for the shortest publish, 22 for the shortest header
 LEAST_HEADER_BYTES: Final = 22
@@ -77,8 +63,6 @@ HEADER_BYTES: Final = 0x3F_FFFF
 METHOD_SHIFT: Final = 53  # and of the method's
 
 MAX_STOPS: Final = 4  # scans of a run that may end where they begin; a client that meets new names all the time gains nothing by them
-
-SCANNED: Final = ScannedColumns()  # publishes are cut by the loop's thread alone
 
 MAX_BODY_BYTES: Final = 1 << 62  # what adds up without overflow when compiled; no broker takes more than 512 MiB
 
@@ -129,12 +113,12 @@ class Publishes:
                     key = None
                     count = 0
                     method = 0
-                sums = SCANNED.begin_scan(columns)
+                sums = SCANNED.begin(columns)
                 met: i64 = scan_publishes(
-                    data, pos, end, room, channel_id, limit, recent.hashes, recent.names, recent.numbers, recent.turn, sums, SCANNED.rows
+                    data, pos, end, room, channel_id, limit, recent.hashes, recent.names, recent.numbers, SCANNED.turn, sums, SCANNED.rows
                 )
                 if met > pos:
-                    room -= SCANNED.end_scan(columns, recent)
+                    room -= SCANNED.end(columns, recent)
                     pos = met
                     continue
                 scans -= 1
@@ -172,9 +156,7 @@ class Publishes:
                         if mixes:
                             columns = Columns()
                             recent = origin.recent
-                            if recent is not None:
-                                SCANNED.begin(recent)
-                                scans = MAX_STOPS
+                            scans = MAX_STOPS
                             start = begin
                             mixed_room = room + count
                     if columns is not None:
@@ -198,8 +180,7 @@ class Publishes:
             if columns is not None:
                 if key is not None:
                     columns.add(key, count, size)
-                if recent is not None:
-                    SCANNED.close()
+                SCANNED.close(columns)
                 columns.close()
                 mixed = MixedPublishes(channel.number, data, start, pos, columns, mixed_room - room, self.mixing)
                 mixed.unanswered = channel.confirms is None
@@ -301,7 +282,7 @@ class Publishes:
                 return key
         if recent is not None:
             recent.note(raw, key)
-        elif COMPILED and len(origin.keys) > 1:
+        elif COMPILED and len(origin.keys) > 1:  # else the dictionary of all keys is quicker than a hash of one's own
             origin.recent = RecentKeys()
         return key
 
@@ -425,11 +406,8 @@ def scan_publishes(
 ) -> i64:  # fmt: skip
     """Along whole publishes on `channel`, `room` at most, in `data[pos:end]`; returns where the first begins that is not found.
 
-    What is found is written to `sums` and `rows` (`limiter.scanned_columns`). `hashes`, `names`, `numbers` and `turn` are the recent keys'.
+    What is found is noted (`limiter.scanned_columns`). `hashes`, `names` and `numbers` are the recent keys'.
     """
-    sums[MESSAGES] = sums[ROWS] = 0
-    most: i64 = (len(sums) - SUMS) // SUM_WORDS
-    row: i64 = 0
     while sums[MESSAGES] < room:
         found: i64 = measure_publish(data, pos, end, 0, channel, limit)
         if found < 0:
@@ -446,33 +424,7 @@ def scan_publishes(
         size: i64 = stop - body
         if size:
             size -= OVERHEAD
-        number: i64 = numbers[place] & 0xFFFF
-        at: i64 = SUMS + SUM_WORDS * number
-        is_new = numbers[place] >> 16 != turn
-        if is_new:
-            number = sums[NEXT]
-            at = SUMS + SUM_WORDS * number
-        if number >= most or number > 0xFFFF:
+        if not note_message(sums, rows, numbers, turn, place, size):
             break
-        alike: i64 = size << 32 | number
-        if sums[ROWS] > 0 and row >> 32 << 32 | row & 0xFFFF == alike and row >> 16 & 0xFFFF < MAX_IN_ROW:
-            row += 1 << 16
-            rows[sums[ROWS] - 1] = row
-        elif sums[ROWS] == len(rows):
-            break
-        else:
-            row = alike | 1 << 16
-            rows[sums[ROWS]] = row
-            sums[ROWS] += 1
-        if is_new:
-            numbers[place] = turn << 16 | number
-            sums[NEXT] += 1
-            sums[at + PLACE] = place
-            sums[at + COUNT] = sums[at + SIZE] = 0
-            sums[at + FIRST] = sums[at + LARGEST] = size
-        sums[at + COUNT] += 1
-        sums[at + SIZE] += size
-        sums[at + LARGEST] = max(sums[at + LARGEST], size)
-        sums[MESSAGES] += 1
         pos = stop
     return pos

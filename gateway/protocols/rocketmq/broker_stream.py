@@ -16,10 +16,10 @@ from common.octets import u32
 from gateway.pipeline.empties import NO_ITEMS, added
 from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.rocketmq.outstanding import Outstanding
+from gateway.protocols.rocketmq.size_checks import PREFIX
 
 MAX_FRAME_LENGTH: Final = 0x3FFF_FFFF  # 1 GiB; clients take 16 to 128 MiB (`docs/design/rocketmq.md` 1.1); a first letter (`HTTP`) is more
 MIN_FRAME_LENGTH: Final = 4  # the header's own length word
-PREFIX: Final = 8  # bytes before the header
 MAX_HEAD_BYTES: Final = 1 << 18  # of a head that is looked at; properties are at most 32,767, six times that if each were escaped
 
 

@@ -19,6 +19,7 @@ from librt.strings import read_i64_be
 from mypy_extensions import i64
 
 from common.octets import u32
+from gateway.build import COMPILED
 from gateway.pipeline.context import ConversationContext
 from gateway.pipeline.mixing import MIN_MIXED_AHEAD, Mixing
 from gateway.pipeline.parts import BODY, PLAIN, REQUEST, Part
@@ -47,13 +48,12 @@ from gateway.protocols.rocketmq.polls.fewer import rewrite_for_fewer
 from gateway.protocols.rocketmq.polls.polls import Polls
 from gateway.protocols.rocketmq.polls.terms import read_terms
 from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, RejectedRequest, Sends
-from gateway.protocols.rocketmq.size_checks import MAX_HEADER_BYTES, check_header, check_length
+from gateway.protocols.rocketmq.size_checks import MAX_HEADER_BYTES, PREFIX, check_header, check_length
 from gateway.protocols.rocketmq.template_cache import TemplateCache
 from limiter.keys import Key, Origin
 from limiter.operations import REQUEUE
 from limiter.topics import rocketmq_topic
 
-PREFIX: Final = 8  # bytes before the header
 WHOLE_FRAME_BYTES: Final = 1 << 20  # larger frames are not kept whole; the broker's own limit of a message is 4 MiB: a guess
 PERCENT: Final = 37
 
@@ -370,6 +370,15 @@ class Frames:
         most: i64 = min(self.whole_frame, self.max_frame)
         left: i64 = room
         while left > 0 and size - at >= PREFIX:
+            recent = template.recent_keys(origin) if COMPILED else None
+            if recent is not None:
+                found: i64 = mixed.scan(data, at, size, left, most, template.layout, recent)
+                if found > 0:
+                    at = mixed.end
+                    left -= found
+                    continue
+                if found == 0:
+                    break
             lengths: i64 = read_i64_be(data, at)
             header: i64 = lengths & 0xFFFF_FFFF
             header_end: i64 = at + PREFIX + header
@@ -391,7 +400,7 @@ class Frames:
         """What was decoded is all there is of this read."""
         mixed = self.mixed
         if mixed is not None and mixed.columns is not None:
-            mixed.columns.close()
+            mixed.close()
         self.mixed = None
 
     def _find_requeue_keys(self, header: Header) -> list[Key] | None:

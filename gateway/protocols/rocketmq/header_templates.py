@@ -180,6 +180,10 @@ class HeaderTemplate:
         if self._keys is not None and key.name.topic == name and find_end_of_name(name + b'"', 0, len(name) + 1) >= 0:
             self._keys.note(name, key)
 
+    def recent_keys(self, origin: Origin) -> RecentKeys | None:
+        """The keys of the topics that vary in such headers, where they are noted for `origin`."""
+        return self._keys if origin is self._origin else None
+
     def forget_keys(self) -> None:
         """Topics may have other keys now."""
         self.key = self._own_key = self._keys = self._origin = None

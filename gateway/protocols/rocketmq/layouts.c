@@ -2,6 +2,8 @@
  * What layouts.py has under "also in C". Compiled code calls it in place of what mypyc makes of the function of that name there, which says
  * what it does. Nothing is read outside of a bytes object, whatever is asked.
  */
+#ifndef SLUICE_LAYOUTS
+#define SLUICE_LAYOUTS
 #include "../../../common/octets.c"
 
 enum { LAYOUT_TEXT, LAYOUT_DIGITS, LAYOUT_OPAQUE, LAYOUT_NAME, LAYOUT_END };
@@ -55,3 +57,4 @@ static inline int64_t match_layout(PyObject *plan, PyObject *text, PyObject *dat
     }
     return -1;
 }
+#endif

@@ -13,8 +13,8 @@ from mypy_extensions import i64
 
 from common.octets import u32
 from gateway.pipeline.parts import Part
+from gateway.protocols.rocketmq.size_checks import PREFIX
 
-PREFIX: Final = 8  # bytes before the header
 REQUESTER: Final = b"REPLY_TO_CLIENT"
 TTL: Final = re.compile(  # behind another property, a quote, or the length of a binary value
     rb'(?:["\x02]|\\u0002|\x00\x00..)TTL(?:\x01|\\u0001)([0-9]{1,9})(?:\x02|\\u0002)', re.DOTALL

@@ -11,6 +11,7 @@ from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.rocketmq.headers import BINARY
 from gateway.protocols.rocketmq.protocol_detection import looks_like_kafka, too_large
 
+PREFIX: Final = 8  # bytes before the header
 MAX_HEADER_BYTES: Final = 1 << 18  # properties are at most 32,767, six times that if each were escaped: a guess with room
 
 

@@ -16,8 +16,8 @@ from mypy_extensions import i64
 from common.octets import u16, u32
 from gateway.pipeline.trace_context import MAX_VALUE_BYTES, TRACEPARENT
 from gateway.protocols.rocketmq.headers import JSON, LONG_NAMES, SHORT_NAMES, decode_any
+from gateway.protocols.rocketmq.size_checks import PREFIX
 
-PREFIX: Final = 8  # bytes before the header
 BEFORE_REMARK: Final = 13  # bytes of a binary header before the length of its remark
 ENTRY: Final = TRACEPARENT + b"\x01"
 END_OF_VALUE: Final = b"\x02"

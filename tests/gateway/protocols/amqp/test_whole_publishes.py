@@ -156,13 +156,12 @@ def test_scans_give_the_columns_that_messages_one_by_one_give(sent: list[tuple[s
     text = b"".join(frames.publish(1, name, b"x" * size) for name, size in sent)
     ends = [0, *(len(b"".join(frames.publish(1, name, b"x" * size) for name, size in sent[: at + 1])) for at in range(len(sent)))]
     columns = Columns()
-    scan.begin(recent)
     at = done = 0
     while at < len(text):
-        sums = scan.begin_scan(columns)
-        end = scan_publishes(text, at, len(text), room, 1, LIMIT, recent.hashes, recent.names, recent.numbers, recent.turn, sums, scan.rows)
+        sums = scan.begin(columns)
+        end = scan_publishes(text, at, len(text), room, 1, LIMIT, recent.hashes, recent.names, recent.numbers, scan.turn, sums, scan.rows)
         if end > at:
-            done += scan.end_scan(columns, recent)
+            done += scan.end(columns, recent)
             at = end
         else:
             assert sent[done][0] == "new"
@@ -170,7 +169,7 @@ def test_scans_give_the_columns_that_messages_one_by_one_give(sent: list[tuple[s
             done += 1
             at = ends[done]
         assert at == ends[done]
-    scan.close()
+    scan.close(columns)
     columns.close()
     rows = [(columns.sums[row & 0xFFFF].key.name.topic.decode(), row >> 32, row >> 16 & 0xFFFF) for row in columns.rows]
     assert [(name, size) for name, size, count in rows for _ in range(count)] == sent

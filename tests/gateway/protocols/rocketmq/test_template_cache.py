@@ -297,7 +297,7 @@ def test_keys_of_many_topics_are_kept_by_their_origin_and_no_longer_than_it_keep
                 talk.client(rocketmq.send(f"topic-{topic}", group=f"group-{group}", opaque=topic) * 2)
     (origin,) = {talk.conversation.frames.origin for talk in talks}  # type: ignore[attr-defined]
     assert 0 < len(origin.recent_groups) <= MAX_GROUPS
-    kept = [key for recent in origin.recent_groups.values() for key in recent._keys if key is not None]
+    kept = [key for recent in origin.recent_groups.values() for key in recent.keys if key is not None]
     assert kept
     assert all(any(key is known for known in origin.keys.values()) for key in kept)
     assert len(origin.keys) <= 500
