@@ -32,6 +32,12 @@ def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
         yield session
 
 
+@pytest.fixture(autouse=True)
+def same_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make test` installs the product while these tests run: what was `source` in one night had a version in the next."""
+    monkeypatch.setattr("spark_jobs.commands.code_version", lambda: "source")
+
+
 @pytest.fixture(scope="session")
 def hadoop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HadoopCluster]:
     with hadoop_cluster(tmp_path_factory.mktemp("hadoop") / "cluster") as cluster:
