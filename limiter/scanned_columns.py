@@ -3,7 +3,8 @@
 It finds keys by their places among the recent ones (`limiter.recent_keys`), and leaves numbers here: a row for messages alike, and for each
 key the sum of what its messages ask. Objects are made of these once a run, not once a message.
 
-Two names may have one key (those of a group). Each has a sum of its own here: what is asked of a key is what all of its sums say.
+A key may have two sums: where two names have it (those of a group), and where its first message was added by itself. What is asked of a
+key is what all of its sums say.
 
 What is found is noted by `note_message`, which each scan calls; all other things of it are its protocol's.
 """

@@ -20,11 +20,20 @@ class MixedPublishes(MixedPart):
         columns = self.columns
         assert columns is not None
         found: list[Request] = []
+        last: Part | None = None  # grows while publishes alike follow one another: rows of a key that was scanned and of one added alone
         at: i64 = self.start
         for row in range(len(columns.rows)):
             begin: i64 = at
-            at = skip(self.data, at, columns.rows[row] >> 16 & 0xFFFF, columns.rows[row] >> 32)
-            found.append(self._make_piece(row, begin, at))
+            count: i64 = columns.rows[row] >> 16 & 0xFFFF
+            size: i64 = columns.rows[row] >> 32
+            at = skip(self.data, at, count, size)
+            if last is not None and last.key is columns.sums[columns.rows[row] & 0xFFFF].key and last.size == size:
+                last.end = at
+                last.count += count
+                last.add_fate(columns, row)
+            else:
+                last = self._make_piece(row, begin, at)
+                found.append(last)
         return found
 
     def _make_piece(self, row: i64, begin: i64, end: i64) -> Part:

@@ -39,8 +39,10 @@ static inline int publish_may_name_copies(const unsigned char *header, int64_t s
 {
     if (!(header[19] & 0x20)) return 0;
     const unsigned char *at = header + 21, *last = header + size - 1;
-    while (at < last && (at = memchr(at, 'C', (size_t)(last - at))))
+    for (int tries = 0; at < last && (at = memchr(at, 'C', (size_t)(last - at))); tries++) {
         if (*++at == 'C') return 1;
+        if (tries == 8) return memmem(at, (size_t)(last + 1 - at), "CC", 2) != NULL;  /* cheaper where there are many */
+    }
     return 0;
 }
 

@@ -43,6 +43,7 @@ QUERY_CONSUMER_OFFSET = 14
 UPDATE_AND_CREATE_TOPIC = 17
 UPDATE_BROKER_CONFIG = 25
 GET_ROUTE = 105
+GET_RUNTIME_INFO = 28
 GET_TOPIC_STATS = 202
 SUCCESS = 0
 TOPIC_NOT_EXIST = 17
@@ -281,9 +282,14 @@ class RocketMQ:
                 wait_until(lambda: b'"queueDatas":[{' in names.ask(GET_ROUTE, topic=name)[1], within=10, what=f"a route for {name}")  # noqa: B023
 
     def stored(self, *topics: str, port: int | None = None) -> dict[str, int]:
-        """How many messages each topic holds, asked of the broker itself; none of a topic that it does not have."""
+        """How many messages each topic holds, asked of the broker itself; none of a topic that it does not have.
+
+        What it has answered is in its log; a thread of its own puts that into queues, which are what counts: that may take it a while.
+        """
         counts = {}
         with self.asker(port) as broker:
+            what = "the broker to put what it has stored into its queues"
+            wait_until(lambda: b'"dispatchBehindBytes":"0"' in broker.ask(GET_RUNTIME_INFO)[1], within=10, every=0.01, what=what)
             for topic in topics:
                 header, body = broker.ask(GET_TOPIC_STATS, topic=topic)
                 assert header["code"] in (SUCCESS, TOPIC_NOT_EXIST), f"{topic}: {header}"
