@@ -128,6 +128,14 @@ def test_a_scan_ends_where_anything_is_unusual(third: bytes, options: dict[str, 
     assert (end, sums[MESSAGES]) == (len(b"".join(texts[:found])), found)
 
 
+@pytest.mark.parametrize("before", [0, 1, 8, 9, 10, 40])
+@pytest.mark.parametrize("mark", ["CC", "xCC", "CxC", "CxCCx", "C", ""])
+def test_a_mark_is_found_however_many_like_it_come_before(before: int, mark: str) -> None:
+    text = with_headers({"a": "Cx" * before + mark})
+    for by in (scan_publishes, PYTHON.scan_publishes):
+        assert scanned(recent_of(b"a"), text, by=by)[0] == (0 if "CC" in mark else len(text))
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3)), max_size=12),
     st.integers(0, 12), st.integers(0, 6), st.integers(1, 6), st.integers(0, 9), st.data(),
