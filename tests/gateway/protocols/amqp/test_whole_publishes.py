@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -60,9 +61,9 @@ def test_publishes_are_measured_as_python_does(exchange: str, key: str, body: by
 TURN = 5
 
 
-def with_headers(headers: dict[str, object]) -> bytes:
+def with_headers(headers: dict[str, Any]) -> bytes:
     """A publish to `a` with one octet of body."""
-    properties = commands.Basic.Properties(headers=headers)  # type: ignore[arg-type]
+    properties = commands.Basic.Properties(headers=headers)
     content = frames.method(1, header.ContentHeader(body_size=1, properties=properties)) + frames.raw_frame(3, 1, b"x")
     return frames.method(1, commands.Basic.Publish(routing_key="a")) + content
 
@@ -82,12 +83,12 @@ def recent_of(*names: bytes) -> RecentKeys:
 
 
 def scanned(
-    recent: RecentKeys, text: bytes, room: int = 100, *, next_number: int = 0, keys: int = 8, rows: int = 8, by: object = scan_publishes
+    recent: RecentKeys, text: bytes, room: int = 100, *, next_number: int = 0, keys: int = 8, rows: int = 8, by: Any = scan_publishes
 ) -> tuple[int, list[int], list[int]]:
     """Where a scan of `text` ends, and the sums and rows that it has written."""
     sums = vec[i64]([next_number] + [0] * (SUMS - 1 + SUM_WORDS * keys))
     found = vec[i64]([0] * rows)
-    end = by(text, 0, len(text), room, 1, LIMIT, recent.hashes, recent.names, recent.numbers, TURN, sums, found)  # type: ignore[operator]
+    end = by(text, 0, len(text), room, 1, LIMIT, recent.hashes, recent.names, recent.numbers, TURN, sums, found)
     return end, list(sums), list(found)[: sums[ROWS]]
 
 
