@@ -155,6 +155,23 @@ def cost_of(run: dict[str, float]) -> float:
     return run["cpu_us"]
 
 
+def memory(idle: str, topics: str, file: str) -> str:
+    """Resident memory, idle connections' heartbeats, what a million topics add, and the start."""
+    sides = [at(idle, protocol) for protocol in ("amqp", "rocketmq")]
+    held = (f"{(each['held_resident'] - each['base_resident']) / 1e6:.0f}" for each in sides)
+    beats = (f"{100 * (each['processor'] - each['processor_empty']):.1f}" for each in sides)
+    seen = raw(topics)["found"]
+    lines = [
+        ["resident without clients, MB", f"{sides[0]['base_resident'] / 1e6:.0f}"],
+        [f"{sides[0]['connections']:,} idle connections of AMQP, of RocketMQ, MB more", ", ".join(held)],
+        ["their heartbeats, % of a core", ", ".join(beats)],
+        [f"{seen['plan']['topics']:,} topics seen, with {seen['plan']['rules']:,} rules, MB more", f"{seen['kept_bytes'] / 1e6:.0f}"],
+        ["a message of a topic that is seen for the first time, µs", number(seen["first_pass"]["cpu_us"])],
+        ["start, until it accepts, s", number(loaded(RESULTS / file).proxies["sluice"].start_s)],
+    ]
+    return markdown_table(["", "found"], lines, 1)
+
+
 def holds(*files: str) -> str:
     """What a sidecar, a machine and a fleet hold."""
     return capacity.table(measured(*files))
@@ -181,7 +198,7 @@ def nights(*files: str) -> str:
 
 TABLES: Final[dict[str, Callable[..., str]]] = {
     "rows": rows, "traffic": traffic, "refused": refused, "costs": costs, "latencies": latencies, "growth": grown,
-    "workers": two_workers, "capacity": holds, "nights": nights,
+    "workers": two_workers, "capacity": holds, "nights": nights, "memory": memory,
 }  # fmt: skip
 
 
@@ -189,14 +206,19 @@ TABLES: Final[dict[str, Callable[..., str]]] = {
 
 
 def value(file: str, path: str, form: str = "{:,}") -> str:
-    """What is found at a path, by a format: `value review-479a331f.json memory.rows.0.1 "{:.0f} MB"`."""
+    """What is found at a path, by a format: `value review-479a331f.json latency.rows.0.1 "{:.2f}"`."""
     return form.format(at(file, path))
 
 
+def megabytes(file: str, path: str) -> str:
+    """What is found at a path in bytes."""
+    return f"{at(file, path) / 1e6:.0f} MB"
+
+
 def idle_connection(file: str) -> str:
-    """Memory of one, of so many that were opened (`memory` of a review)."""
-    (what, megabytes) = at(file, "memory.rows.1")
-    return f"{megabytes * 1000 / int(what.partition(' ')[0].replace(',', '')):.0f} kB"
+    """Memory of one, of the protocol whose connections take more."""
+    each = [(found["held_resident"] - found["base_resident"]) / found["connections"] for found in raw(file)["found"].values()]
+    return f"{max(each) / 1000:.0f} kB"
 
 
 def per_second(*words: str) -> str:
@@ -235,6 +257,7 @@ VALUES: Final[dict[str, Callable[..., str]]] = {
     "value": value,
     "quotient": quotient,
     "compared": compared,
+    "megabytes": megabytes,
     "idle_connection": idle_connection,
     "per_second": per_second,
     "decision": decision,

@@ -12,7 +12,7 @@ import pytest
 from kept import OLD, ROOT, before, commit, files, keep, old_results, rooms
 from quoted import QueryError, costs, pages, quoted, traffic, two_workers, written
 
-DRAWN = {"docs/images/cpu-per-message.svg": "20261130T193813Z.json"}  # by tests/bench/test_chart.py
+DRAWN = {"docs/images/cpu-per-message.svg": "20261201T032018Z.json"}  # by tests/bench/test_chart.py
 UNIT = re.compile(
     r"\d\s?(?:µs|ns)\b|\d\s?(?:CPU-s|microseconds|seconds of (?:the )?processor|s of processor)|\d\s?% of (?:a|one) core"
     r"|[\d.]+ times (?:HAProxy|Envoy)"
@@ -63,7 +63,7 @@ def test_a_figure_that_was_changed_by_hand_is_written_back() -> None:
 
 @pytest.mark.parametrize(
     "query",
-    ["value no-such.json a", "value review-479a331f.json memory.rows.99.1", "no-such review-479a331f.json", "capacity scale-idle.json"],
+    ["value no-such.json a", "value review-479a331f.json latency.rows.99.1", "no-such review-479a331f.json", "capacity scale-idle.json"],
 )
 def test_a_query_that_nothing_can_be_written_for_is_an_error_that_names_it(query: str) -> None:
     with pytest.raises(QueryError, match=re.escape(query)):
@@ -71,12 +71,12 @@ def test_a_query_that_nothing_can_be_written_for_is_an_error_that_names_it(query
 
 
 def test_the_cheaper_of_two_peers_is_the_bar() -> None:
-    by_work = {line.split("|")[1].strip(): line.split("|")[2:-1] for line in costs("20261130T193813Z.json").splitlines()}
+    by_work = {line.split("|")[1].strip(): line.split("|")[2:-1] for line in costs("20261201T032018Z.json").splitlines()}
     for work, cells in list(by_work.items())[2:]:
         haproxy, envoy = (float(cell) for cell in cells[:2])
         if haproxy != envoy:
             assert cells[3].strip().endswith("HAProxy's" if haproxy < envoy else "Envoy's"), work
-    mixed = {line.split("|")[1].strip(): line.split("|")[2:-1] for line in traffic("20261130T193813Z.json").splitlines()[2:]}
+    mixed = {line.split("|")[1].strip(): line.split("|")[2:-1] for line in traffic("20261201T032018Z.json").splitlines()[2:]}
     assert len(mixed) == 18
     for work, cells in mixed.items():
         assert (cells[3].strip() == "-") == ("TLS" in work)
