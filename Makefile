@@ -412,6 +412,12 @@ bench-inputs: ## What dear inputs cost the gateway, beside the processor time of
 	@$(MAKE) --no-print-directory install
 	@PYTHONPATH=.:tests $(BIN)/python bench/dear_inputs.py
 
+bench-shares: ## Where the gateway's processor time goes, the kernel's and its own, by perf (Debian's linux-perf); a minute.
+	@$(SYSTEM) python compiler
+	@$(MAKE) --no-print-directory install
+	@$(MAKE) --no-print-directory -C bench/load
+	@PYTHONPATH=.:tests $(BIN)/python bench/shares.py
+
 addresses: ## Where it is published: PROJECT=https://… REGISTRY=host/path write both into package, chart, image and manifests.
 	@$(PYTHON) deploy/packaging/addresses.py $(if $(and $(PROJECT),$(REGISTRY)),'$(PROJECT)' '$(REGISTRY)')
 

@@ -29,6 +29,7 @@ ROOMS: Final = {  # first word of a file's name -> the folders whose code it mea
     "quotas": ("spark_jobs",),
     "review": ("gateway", "limiter"),
     "scale": ("gateway", "limiter"),
+    "shares": ("gateway", "limiter"),
     "spool": ("gateway", "limiter"),
 }
 

@@ -129,6 +129,10 @@ class Proxy(Target):
         time.sleep(0.5)
         self.base_mib = resident_mib(self._process.pid)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def _wait_for(self, port: int) -> None:
         for _ in range(1500):
             if self._process.poll() is not None:
