@@ -388,7 +388,7 @@ score-quotas: .venv/.spark ## How good the quotas are on generated weeks and a w
 	cd tests && PYTHONPATH=..:. ../.venv/bin/python -m support.quota_weeks.score $(if $(SEEDS),--seed $(SEEDS)) $(if $(RAISE_MAX),--raise-max $(RAISE_MAX))
 
 # DuckDB is the yardstick.
-bench-quotas: .venv/.spark ## A night's volume by Spark and by DuckDB: 1.25, 5 and 20 M lines; LINES=50000000 for another; twenty minutes.
+bench-quotas: .venv/.spark ## Small nights without Java, and a night's volume by Spark and by DuckDB: 1.25, 5 and 20 M lines; LINES=50000000 for another; twenty minutes.
 	@$(SYSTEM) java
 	@PYTHONPATH=bench:. $(BIN)/python -m quotas.run $(if $(LINES),--lines $(LINES))
 

@@ -196,9 +196,19 @@ def nights(*files: str) -> str:
     return markdown_table(["lines", "DuckDB, CPU-s", "Spark, CPU-s", "ratio", "µs a line", "memory", "time"], lines, 1)
 
 
+def small_nights(file: str) -> str:
+    """Nights that need no Java, by the whole command."""
+    lines = [
+        [row["night"], f"{row['lines']:,}", f"{row['files']:,}", f"{row['bytes'] / 1e6:.0f} MB", str(row["cpu_s"]), f"{row['peak_gb']} GB",
+         f"{row['wall_s']:.0f} s"]
+        for row in raw(file)["small"]
+    ]  # fmt: skip
+    return markdown_table(["night", "lines", "files", "log", "CPU-s", "memory", "time"], lines, 1)
+
+
 TABLES: Final[dict[str, Callable[..., str]]] = {
     "rows": rows, "traffic": traffic, "refused": refused, "costs": costs, "latencies": latencies, "growth": grown,
-    "workers": two_workers, "capacity": holds, "nights": nights, "memory": memory,
+    "workers": two_workers, "capacity": holds, "nights": nights, "small-nights": small_nights, "memory": memory,
 }  # fmt: skip
 
 

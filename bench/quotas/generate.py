@@ -7,6 +7,7 @@ the same bytes.
 from __future__ import annotations
 
 import gzip
+import json
 from datetime import UTC, datetime
 from datetime import date as calendar_date
 from pathlib import Path
@@ -22,6 +23,7 @@ GATEWAYS: Final = 3
 CLIENTS: Final = 5  # per topic and gateway: each is a line of its own in a second
 ZIPF: Final = 1.1  # exponent; the first of 10,000 topics then has a seventh of all lines
 REFUSED_SHARE: Final = 0.02  # of lines that have refused messages
+ROLL_S: Final = 300  # seconds of a small file
 
 
 def write_log(folder: Path, date: str, lines: int, topics: int = 10_000, *, packed: bool = False, seed: int = 17) -> int:
@@ -41,6 +43,24 @@ def write_log(folder: Path, date: str, lines: int, topics: int = 10_000, *, pack
             written += len(rows)
             _write(folder / f"dt={date}" / f"hr={hour:02d}" / f"gateway-{gateway}-b{gateway:031x}-{hour:06d}.jsonl", rows, packed)
     return written
+
+
+def write_files(folder: Path, date: str, gateways: int = 70) -> int:
+    """Write the day of `gateways` that roll their file every five minutes and have two lines to say. Returns the number of lines."""
+    start = int(datetime.combine(calendar_date.fromisoformat(date), datetime.min.time(), UTC).timestamp())
+    for gateway in range(gateways):
+        for at, second in enumerate(range(0, DAY_S, ROLL_S)):
+            boot = f"b{gateway:031x}"
+            head = {"v": 1, "ts": start + second, "gateway": f"gateway-{gateway}", "boot": boot}
+            usage = {
+                "protocol": "rocketmq", "topic": f"orders-{at % 100:02}", "client": f"10.0.0.{gateway}", "user": None, "group": "p1",
+                "operation": "produce", "messages": 1 + at % 7, "bytes": 700, "max_100ms_messages": 1, "revision": 42,
+            }  # fmt: skip
+            lines = ({**head, "seq": 2 * at, **usage}, {**head, "seq": 2 * at + 1, "heartbeat": True, "revision": 42})
+            path = folder / f"dt={date}" / f"hr={second // HOUR_S:02d}" / f"gateway-{gateway}-{boot}-{at:06d}.jsonl"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    return 2 * gateways * DAY_S // ROLL_S
 
 
 def _write(path: Path, rows: pa.StringArray, packed: bool) -> None:

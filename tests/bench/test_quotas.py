@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).parents[2] / "bench"))
 from quotas.driver import TEMPLATES
 from quotas.driver import main as drive
 from quotas.generate import GATEWAYS, HOUR_S, write_log
-from quotas.run import BOUND, GOAL_CPU_S, missed, table
+from quotas.run import BOUND, SMALL, missed, table
 
 DATE = "2026-11-20"
 
@@ -89,10 +89,33 @@ def test_the_table_shows_what_further_lines_cost() -> None:
 
 
 def test_a_ratio_above_its_bound_and_a_night_above_its_goal_are_said_and_fail_the_benchmark() -> None:
-    good = {"lines": 7, "ratio": BOUND, "compute": {"cpu_s": GOAL_CPU_S - 0.1}}
-    assert missed([good, {"lines": 9, "ratio": BOUND}]) == []
-    found = missed([{**good, "compute": {"cpu_s": GOAL_CPU_S}}, {"lines": 9, "ratio": BOUND + 0.1}])
-    assert ["DuckDB" in sentence for sentence in found] == [True, False]
+    def nights(above: float) -> list[dict[str, object]]:
+        return [{"night": name, "cpu_s": goal + above} for name, (_, goal) in SMALL.items()]
+
+    assert missed([{"ratio": 7.0}, {"ratio": BOUND}], nights(-0.1)) == []
+    found = missed([{"ratio": BOUND + 0.1}], nights(0))
+    assert ["DuckDB" in sentence for sentence in found] == [True, *[False] * len(SMALL)]
+
+
+FEW_FILES = """
+import json, sys
+from pathlib import Path
+sys.path.append("bench")
+from quotas import run
+run.SMALL["few files"] = (lambda log: run.write_files(log, run.DATE, gateways=1), 10.0)
+print(json.dumps(run.small_night("few files", Path(sys.argv[1]))))
+"""
+
+
+@pytest.mark.slow
+def test_a_night_of_files_with_two_lines_each_is_computed_without_java(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", FEW_FILES, tmp_path], cwd=root, capture_output=True, text=True, check=False)
+    found = json.loads(done.stdout or "{}")
+    assert (found.get("files"), found.get("lines")) == (288, 576), done.stderr
+    night = json.loads((tmp_path / "quotas.json").read_text())
+    assert night["night"]["observed_seconds"] == 288
+    assert len(night["quotas"]) == 100
 
 
 @pytest.mark.spark
