@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -12,7 +13,7 @@ import trio
 
 from admin.http.bodies import pointer
 from admin.http.problems import Fault, ProblemError, invalid
-from admin.http.slices import in_slices, rest_after
+from admin.http.slices import in_slices, in_steps, rest_after
 from admin.store.changes import Author, Plan, WriteFailedError
 from admin.store.level_targets import is_level_target, level_key_of, words_of
 from admin.store.state import QUOTAS, StoredOverride, key_of
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from admin.views.topic_limits import LimitsByTopic
     from limiter.judge import Judge
     from limiter.limit_state import LimitState
+    from limiter.quota_snapshot import Quota
     from limiter.rules.level_keys import LevelKey
     from limiter.rules.rule_set import RuleSet
     from limiter.topics import TopicName
@@ -51,6 +53,12 @@ MAX_TOPICS_SHOWN: Final = 100  # topics in the answer of a dry run (guess)
 SHOWN_PER_SLICE: Final = 2  # of them; some 0.2 ms (guess)
 
 MAX_RULES_NAMED: Final = 5  # rules in one sentence on quotas; those of the most quotas (guess)
+PER_STEP: Final = 100  # quotas looked at between two looks at the clock; some 0.05 ms
+UNENFORCED: Final = "are not enforced: their rules are not ({}), and a quota keeps its rule's mode; mode: enforce of the rule enforces them"
+HELD_DOWN: Final = (
+    "are pinned and do not hold: rules hold their topics lower ({}), as ceiling: true, 0/s and a rule that names the topic do; raise the "
+    "rule, or lower the pin"
+)
 
 Shape = tuple[Any, ...]
 
@@ -190,22 +198,51 @@ async def remarks_of(before: RuleSet, rules: RuleSet, changes: Iterable[Change])
 
 
 async def remarks_on_quotas(rules: RuleSet) -> list[str]:
-    """A sentence on published quotas that are only counted, because the rules that they change are; none where all are enforced."""
-    if all(rule.mode == "enforce" or rule.per != "topic" for rule in rules.rules):
-        return []
+    """Sentences on published quotas that are only counted, because the rules that they change are, and on pinned ones that a rule holds
+    down; none where all are enforced and hold."""
+    topics = [rule for rule in rules.rules if rule.per == "topic"]
+    named = list(rules.quotas) if any(rule.mode != "enforce" for rule in topics) else []
+    unenforced = await in_slices(partial(_name_unenforced, rules), named, COMPARED_PER_SLICE)
+    pinned = await in_steps(_list_pinned(rules)) if topics else []
+    lower = await in_slices(partial(_name_above_pin, rules), pinned, COMPARED_PER_SLICE)
+    said = []
+    for names, sentence in ((unenforced, UNENFORCED), (lower, HELD_DOWN)):
+        if found := Counter(filter(None, names)):
+            by_rule = ", ".join(f"{name}: {count}" for name, count in found.most_common(MAX_RULES_NAMED))
+            said.append(f"{found.total()} of {len(rules.quotas)} quotas {sentence.format(by_rule)}")
+    return said
 
-    def unenforced(name: TopicName) -> str | None:
-        levels = (
-            each for each in rules.effective(name) if each.per == "topic" and each.origin.startswith("quota") and each.origin != SHADOW
-        )
-        return next((each.rule.name for each in levels if each.rule.mode != "enforce"), None)
 
-    found = [name for name in await in_slices(unenforced, list(rules.quotas), COMPARED_PER_SLICE) if name is not None]
-    if not found:
-        return []
-    by_rule = ", ".join(f"{name}: {count}" for name, count in Counter(found).most_common(MAX_RULES_NAMED))
-    share = f"{len(found)} of {len(rules.quotas)} quotas are not enforced"
-    return [f"{share}: their rules are not ({by_rule}), and a quota keeps its rule's mode; mode: enforce of the rule enforces them"]
+def _name_unenforced(rules: RuleSet, name: TopicName) -> str | None:
+    levels = (each for each in rules.effective(name) if each.per == "topic" and each.origin.startswith("quota") and each.origin != SHADOW)
+    return next((each.rule.name for each in levels if each.rule.mode != "enforce"), None)
+
+
+def _pins(quota: Quota) -> list[tuple[str, float]]:
+    """The dimensions of a quota that a person has pinned, with their rates."""
+    of_bytes = quota.evidence.get("bytes")
+    told = (("messages", quota.messages, quota.evidence), ("bytes", quota.bytes, of_bytes if isinstance(of_bytes, dict) else {}))
+    return [(dimension, pair[0]) for dimension, pair, evidence in told if pair is not None and evidence.get("status") == "pinned"]
+
+
+def _list_pinned(rules: RuleSet) -> Generator[None, None, list[TopicName]]:
+    found = []
+    for at, (name, quota) in enumerate(rules.quotas.items()):
+        if _pins(quota):
+            found.append(name)
+        if not at % PER_STEP:
+            yield
+    return found
+
+
+def _name_above_pin(rules: RuleSet, name: TopicName) -> str | None:
+    """The rule that holds this topic below its pin; None where the pin holds, or a live change holds instead of it."""
+    for dimension, pinned in _pins(rules.quotas[name]):
+        for each in rules.effective(name):
+            rate = getattr(each.limit, dimension)
+            if each.per == "topic" and each.origin not in {SHADOW, "override"} and rate is not None and rate.per_second < 0.999 * pinned:
+                return each.roofs[0].name if each.roofs else each.rule.name
+    return None
 
 
 async def limits_in_slices(judge: Judge, now: int) -> AsyncGenerator[list[LimitState], None]:

@@ -47,7 +47,8 @@ class Preview(msgspec.Struct, frozen=True):
 class QuotasPublished(msgspec.Struct, frozen=True):
     """The quotas published (or tried): their author and time, and how many topics have one; null: none any more.
 
-    `remarks`: a sentence on published quotas that are not enforced, because their rules are not.
+    `remarks`: a sentence on published quotas that are not enforced, because their rules are not, and one on pinned quotas whose topics
+    a rule holds lower.
     """
 
     published: PublishedQuotas | None

@@ -321,6 +321,7 @@ class FleetPublication:
     return_above_ppm: int | None = None
     tell: Callable[[str], None] = print  # sentences for the person at the terminal
     undone: list[str] = field(default_factory=list)  # addresses of gateways that have their earlier quotas again
+    _told: set[str] = field(default_factory=set)  # remarks of gateways
 
     def publish(self, groups: Sequence[Sequence[ReadGateway]], parts: Sequence[Snapshot]) -> None:
         """Publish each pool's part at every gateway of it that does not have it, or at none.
@@ -356,7 +357,9 @@ class FleetPublication:
             query["return_above_ppm"] = str(self.return_above_ppm)
         path, match = PATHS[self.mode], gateway.etags[self.mode]
         try:
-            return gateway.put(path, query, snapshot, match).etag
+            answer = gateway.put(path, query, snapshot, match)
+            self._tell_remarks(gateway, _inner(answer.body).get("remarks"))
+            return answer.etag
         except Failure as error:
             if error.code != UNREACHABLE or isinstance(error.__context__, ConnectionRefusedError):
                 raise  # it was answered, or never sent
@@ -364,6 +367,13 @@ class FleetPublication:
             if etag is None:
                 raise Failure(error.code, str(error), [*error.lines, _describe_unanswered(gateway)], error.status) from None
             return etag
+
+    def _tell_remarks(self, gateway: ReadGateway, remarks: object) -> None:
+        """Tell what the gateway says of the quotas; the same of another one not again."""
+        for said in (str(each) for each in remarks) if isinstance(remarks, list) else ():
+            if said not in self._told:
+                self._told.add(said)
+                self.tell(f"{gateway.name} ({gateway.url}): {said}")
 
     def _find_published(self, gateway: ReadGateway, sha256: str, looks: int = LOOKS) -> str | None:
         """The ETag of these quotas at the gateway; None where it does not have them, or does not say."""

@@ -181,3 +181,31 @@ async def test_a_limit_shows_what_its_own_rule_would_have_refused(tmp_path: Path
         assert await shown() == ["storm", 3000, 6000, "3000", "3,000 of them would"]
         assert (await api.ask("PUT", "/v1/rules/storm?force=1", {"mode": "enforce"})).status == 200
         assert await shown() == ["storm", None, 6000, "", None]
+
+
+@pytest.mark.parametrize(
+    ("rule", "held"),
+    [
+        (Rule("roof", Match(topic="order*"), limit=Limit(messages=Rate(5)), ceiling=True), True),
+        (Rule("shut", Match(topic="order*"), limit=Limit(messages=Rate(0))), True),
+        (Rule("named", Match(protocol="rocketmq", topic="orders"), limit=Limit(messages=Rate(5))), True),
+        (Rule("glob", Match(topic="order*"), limit=Limit(messages=Rate(5))), False),  # a pin comes before it
+        (Rule("roof", Match(topic="order*"), limit=Limit(messages=Rate(7)), ceiling=True), False),
+    ],
+)
+async def test_a_pin_that_a_rule_holds_down_is_said(tmp_path: Path, rule: Rule, held: bool) -> None:
+    """The night published it, the gateway held the topic lower, and nobody was told."""
+    pinned: dict[str, Any] = {"status": "pinned", "reason": "pinned: contract", "bytes": {"status": "published"}}
+    quotas = [
+        {"protocol": "rocketmq", "topic": name, "messages": {"rate": 7, "burst": 7}, "evidence": evidence}
+        for name, evidence in (("order-lines", {}), ("orders", pinned))
+    ]
+    snapshot = {"version": 1, "computed_at": "2026-11-21T01:00:00Z", "code": "0.1.0", "inputs": [], "parameters": {}, "quotas": quotas}
+    async with control(tmp_path, (rule,)) as api:
+        for query in ("dry_run=1", "reason=night"):
+            said = (await api.ask("PUT", f"/v1/quotas?force=1&{query}", snapshot)).json()["remarks"]
+            assert [each.partition(", as ")[0] for each in said] == (
+                [f"1 of 2 quotas are pinned and do not hold: rules hold their topics lower ({rule.name}: 1)"] if held else []
+            )
+        await api.ask("PUT", "/v1/limits/rocketmq/orders?force=1", {"messages": "3/s"})
+        assert (await api.ask("PUT", "/v1/quotas?force=1", snapshot)).json()["remarks"] == [], "a live change is a person's, too"

@@ -559,6 +559,21 @@ def test_of_many_gateways_each_gets_only_its_topics_and_together_they_have_the_w
     assert left[0] < 20, "what a gateway lost is not in force"
 
 
+def test_a_ceiling_of_a_rule_below_a_pin_is_said_once_for_all_gateways(make: Any) -> None:
+    night = make("one", "two")
+    for at in range(2):
+        roof = {"match": {"topic": "ord*"}, "limit": {"messages": "30/s"}, "ceiling": True}
+        assert night.ask(at, "PUT", "/v1/rules/roof?force=1", roof).status == 200
+    code, said = night.run()
+    assert (code, "pinned" in said) == (0, False), "a learned quota below a ceiling is as it should be"
+    night.evidence = {"status": "pinned", "reason": "pinned: contract"}
+    code, said = night.run(date="2026-11-21")
+    told = [
+        line for line in said.splitlines() if "1 of 1 quotas are pinned and do not hold: rules hold their topics lower (roof: 1)" in line
+    ]
+    assert (code, len(told), told[0].startswith("one (")) == (0, 1, True)
+
+
 @pytest.mark.slow
 def test_a_night_of_ten_thousand_topics_can_be_published(make: Any) -> None:
     """In short form, with the record of its share beside it; what is kept of the night is whole."""
