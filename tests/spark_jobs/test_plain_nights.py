@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -221,6 +222,20 @@ def test_strays_and_lines_of_the_day_beside_it_are_counted_and_left_out(tmp_path
     berlin = Day(DATES[0], "Asia/Kolkata")  # half an hour beside full hours of UTC
     beside = read_plain_day(files, berlin)
     assert len(beside.rows) + sum(each.stray + each.another_day for each in beside.counts.files.values()) == len(found.rows) + 1
+
+
+@pytest.mark.parametrize(("date", "files"), [("2026-03-29", 23), ("2026-10-25", 25), ("2026-11-20", 24)])
+def test_as_many_files_are_announced_as_are_read_of_a_day_of_another_zone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], date: str, files: int
+) -> None:
+    """findings.md 8, 7: 23 files were announced and 25 read."""
+    for utc in (Day(date).before(1).date, date):
+        log = SyntheticLog(tmp_path / "log", utc, boot=utc)
+        for second in range(0, 86_400, 3600):
+            log.usage(second, "orders")
+        log.write()
+    assert compute(tmp_path / "log", date, tmp_path / "state", tmp_path / "quotas.json", time_zone="Europe/Berlin") == 0
+    assert re.findall(r"(\d+) files", capsys.readouterr().err) == [str(files)] * 2
 
 
 def test_spark_is_asked_where_it_runs_already_on_a_cluster_and_for_a_large_day(monkeypatch: pytest.MonkeyPatch) -> None:
