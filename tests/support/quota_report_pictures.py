@@ -115,7 +115,7 @@ def main(folder: Path) -> None:
                 (folder / form.replace("report", name, 1)).write_bytes(data)
             browser.open(folder / f"{name}.html", height=1450)
             browser.picture(folder / f"{name}.png")
-        browser.open(folder / "quota-report-needs-operator.html", width=1000, height=760)
+        browser.open(folder / "quota-report-needs-operator.html", width=1000, height=1640)
         browser.picture(folder / "docs.png")  # docs/images/quota-report.png
 
 
