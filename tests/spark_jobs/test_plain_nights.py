@@ -20,7 +20,7 @@ from pyarrow.parquet import read_table, write_table
 
 from common.log_files.marks import Counted
 from spark_jobs import commands
-from spark_jobs.commands import compute
+from spark_jobs.commands import INSUFFICIENT, compute
 from spark_jobs.days import Day
 from spark_jobs.errors import NeedsSparkError
 from spark_jobs.log.files import list_log_files
@@ -222,6 +222,27 @@ def test_strays_and_lines_of_the_day_beside_it_are_counted_and_left_out(tmp_path
     berlin = Day(DATES[0], "Asia/Kolkata")  # half an hour beside full hours of UTC
     beside = read_plain_day(files, berlin)
     assert len(beside.rows) + sum(each.stray + each.another_day for each in beside.counts.files.values()) == len(found.rows) + 1
+
+
+def test_a_day_with_a_gateway_23_hours_short_is_refused_by_its_name_or_scaled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def write_hours(date: str, **hours: int) -> None:
+        for name, count in hours.items():
+            log = SyntheticLog(tmp_path / "log", date, name, f"b-{date}")
+            for hour in range(count):
+                log.usage(hour * 3600 + 3599, "orders", messages=10, bytes=1000)
+            log.write()
+
+    write_hours(DATES[0], g1=24, g2=24)
+    write_hours(DATES[1], g1=24, g2=1)
+    places = (tmp_path / "state", tmp_path / "quotas.json")
+    assert compute(tmp_path / "log", DATES[0], *places) == 0
+    assert compute(tmp_path / "log", DATES[1], *places) == INSUFFICIENT
+    assert "g2 (1 seconds, 24 expected)" in capsys.readouterr().err
+    assert not list((tmp_path / "state" / f"dt={DATES[1]}").glob("manifest.json"))
+    assert compute(tmp_path / "log", DATES[1], *places, allow_partial=True) == 0
+    assert json.loads(places[1].read_text())["night"]["missing_gateways"] == ["g2"]
+    table, _ = topics(tmp_path / "state", DATES[1])
+    assert table.filter(pa.compute.field("dimension") == "messages")["total"].to_pylist() == [250.0], "what its one hour had is kept"
 
 
 @pytest.mark.parametrize(("date", "files"), [("2026-03-29", 23), ("2026-10-25", 25), ("2026-11-20", 24)])
