@@ -40,7 +40,7 @@ from mutants.operators import Mutant, is_valid, mutants_of  # noqa: E402
 
 LEAST: Final = 0.9  # of the mutants of each room
 SEED: Final = "20261128"
-FAST: Final = "not (slow or rabbitmq or rocketmq or spark or bench or browser or namespaces or long or storage)"
+ASKED: Final = "not (rabbitmq or rocketmq or spark or bench or browser or namespaces or long or storage)"
 PATIENCE_S: Final = 60.0  # for the start of a run, besides ten times what its tests took; a guess, for a busy machine
 PROCESSOR_S: Final = int(os.environ.get("SLUICE_MUTANTS_PROCESSOR_S", "30"))  # the same of the processor, besides five times: a guess
 MEMORY: Final = 4 << 30  # bytes of address space that a run may have
@@ -229,7 +229,7 @@ class Measurement:
         folder.mkdir(parents=True, exist_ok=True)
         settings.write_text(f"[run]\ndata_file = {data}\n")
         sources = sorted({path.split("/")[0] for path in self.texts})
-        options = ["-m", FAST, *(f"--cov={each}" for each in sources), "--cov-context=test", "--cov-report=", f"--cov-config={settings}"]
+        options = ["-m", ASKED, *(f"--cov={each}" for each in sources), "--cov-context=test", "--cov-report=", f"--cov-config={settings}"]
         pid = start(tree, self.room.tests, None, folder, options, 0)
         try:
             os.waitpid(pid, 0)
@@ -301,7 +301,7 @@ class Measurement:
         chosen = self.baseline.chosen(mutant)
         took = sum(self.baseline.durations[name] for name in chosen)
         files = sorted({name.split("::")[0] for name in chosen})
-        pid = start(tree, files, chosen, self.folder / f"run{number}", ["-x", "-m", FAST], PROCESSOR_S + int(5 * took))
+        pid = start(tree, files, chosen, self.folder / f"run{number}", ["-x", "-m", ASKED], PROCESSOR_S + int(5 * took))
         return pid, chosen, PATIENCE_S + 10 * took
 
     def _write(self, tree: Path, path: str, text: bytes) -> None:
