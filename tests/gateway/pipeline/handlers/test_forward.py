@@ -75,6 +75,15 @@ def test_a_message_is_handled_when_the_socket_has_taken_its_last_byte(session: S
     assert session.forward.lost == 0
 
 
+def test_of_several_messages_the_one_that_ends_where_the_socket_stopped_is_handled(session: Session) -> None:
+    for _ in range(6):
+        session.send(1)
+    for taken, left in ((session.ends[1], 4), (session.ends[3] - 1, 3), (session.ends[4], 1)):
+        session.channel.sent = taken
+        session.forward.acknowledge(1)
+        assert session.forward.unsent == session.waiting() == left
+
+
 def test_what_is_forwarded_is_counted_with_its_messages_and_bytes(session: Session) -> None:
     session.send(3, 4, 10)
     session.send(2, 1, 50)
