@@ -50,16 +50,15 @@ def apply_rails(
 ) -> Railed:
     """Rates per topic; NaN in `wanted`: no quota; NaN in `live` or `week_ago`: none was in force. `ceiling` 0: none."""
     known = ~np.isnan(live) & (live > 0)
-    live_ = np.where(known, live, 1.0)
-    grown = np.where(known & censored, np.fmax(wanted, CENSORED_GROWTH * live_), wanted)
-    most = np.fmax(live_, week_ago) * bounds.step_up_percent / 100
-    least = np.fmin(live_, week_ago) * bounds.step_down_percent / 100
+    grown = np.where(known & censored, np.fmax(wanted, CENSORED_GROWTH * live), wanted)
+    most = np.fmax(live, week_ago) * bounds.step_up_percent / 100
+    least = np.fmin(live, week_ago) * bounds.step_down_percent / 100
     found = np.where(known, np.clip(grown, least, most), grown)
     held = np.where(known & (grown > most * (1 + 1e-9)), 1, np.where(known & (grown < least * (1 - 1e-9)), -1, 0))
     near = bounds.hysteresis_percent / 100
     lower, upper = grown / (1 + near), grown * (1 + UPWARD * near)
-    kept = known & ~censored & (live_ >= lower) & (live_ <= upper)
-    found, held = np.where(kept, live_, np.maximum(found, floor)), np.where(kept, 0, held)
+    kept = known & ~censored & (live >= lower) & (live <= upper)
+    found, held = np.where(kept, live, np.maximum(found, floor)), np.where(kept, 0, held)
     if ceiling:
         found = np.minimum(found, ceiling)
     unknown = np.isnan(wanted)

@@ -19,14 +19,15 @@ DEFAULTS = Parameters()
 
 def decided(
     base: Any, mean: Any = 10.0, k: float = 2.0, dimension: str = "messages", live: Any = NO, family: str = "quota", days: int = 10,
-    parameters: Parameters = DEFAULTS, pinned: Floats | None = None, **remembered: Any,
+    parameters: Parameters = DEFAULTS, pinned: Floats | None = None, more: dict[str, Any] | None = None, **remembered: Any,
 ) -> Decided:  # fmt: skip
     """Of topics with this `base` per second and the same `mean` on each of `days` days. Their level is half of their base."""
     bases: Floats = np.atleast_1d(np.asarray(base, np.float64))
     means = np.broadcast_to(np.asarray(mean, np.float64).reshape(-1, 1), (len(bases), days)) if np.ndim(mean) < 2 else np.asarray(mean)
     shaped = Shape(bases, bases / 2, np.full(len(bases), 2.0))
     of_live = np.broadcast_to(np.asarray(live, np.float64), bases.shape)
-    return decide(memory_of(means, **remembered), dimension, k, family, of_live, np.full(len(bases), NO), parameters, shaped, pinned)
+    week_ago = np.full(len(bases), NO)
+    return decide(memory_of(means, **remembered), dimension, k, family, of_live, week_ago, parameters, shaped, pinned, **(more or {}))
 
 
 def test_a_quota_is_k_times_its_base_and_its_burst_ten_seconds_of_it() -> None:
@@ -73,7 +74,8 @@ def test_another_rule_publishes_its_proportions_at_the_reserve_of_the_method() -
 def test_a_rate_that_a_person_has_set_comes_off_the_capacity_first() -> None:
     shared = Parameters(capacity_messages=40)
     assert decided([30.0, 30.0], parameters=shared).rates.tolist() == pytest.approx([20, 20])
-    assert decided([30.0, 30.0], parameters=shared, pinned=np.array([NO, 35.0])).rates[0] == pytest.approx(5)
+    found = decided([30.0, 30.0], parameters=shared, pinned=np.array([NO, 33.0]), more={"elsewhere": 2.0})
+    assert (found.rates[0], found.fixed) == (pytest.approx(5), 35)
 
 
 def test_a_capacity_is_shared_by_the_level() -> None:
@@ -91,6 +93,15 @@ def test_rails_hold_and_a_topic_limited_on_its_newest_day_grows() -> None:
     limited = np.zeros((2, 10))
     limited[0, -1] = limited[1, -2] = 1
     np.testing.assert_allclose(decided([10.0, 10.0], live=20.0, censored=limited).rates, [25, 20])
+
+
+@pytest.mark.parametrize(
+    ("live", "before", "burst"), [(100, 1039, 1040), (100, 1041, 1041), (100, 2080, 2080), (100, 2081, 1040), (50, 1041, 1040)]
+)
+def test_a_quota_that_stays_keeps_its_burst_while_that_is_enough_and_not_twice_too_much(live: float, before: float, burst: float) -> None:
+    """The burst must hold the largest message, of 1,040 bytes; one that is not kept has its own anew."""
+    found = decided([52.0], live=live, dimension="bytes", largest=1040.0, more={"live_bursts": np.array([before])})
+    assert (found.rates[0], found.bursts[0]) == (100, burst)
 
 
 def test_the_factor_of_the_hour_is_that_of_the_day_s_mean_by_its_evenness() -> None:

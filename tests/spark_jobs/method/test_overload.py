@@ -104,6 +104,13 @@ def test_days_of_older_states_say_nothing_and_silent_ones_before_the_first_known
     assert np.isnan(find_sufficient_rates(memory)[1])
 
 
+@pytest.mark.parametrize("factor", [1000.0, 0.01])
+def test_rates_are_in_proportion_to_the_demand(factor: float) -> None:
+    rates = np.broadcast_to([1.0, 1.0, 5.0, 25.0, 50.0, 100.0, 200.0], (2, 3, 7)) * np.array([1.0, 2.0])[:, None, None]
+    found, other = (find_sufficient_rates(memory_of(np.full((2, 3), 5.0) * by, overloaded=rates * by)) for by in (1.0, factor))
+    np.testing.assert_allclose(other, factor * found, rtol=1e-6)
+
+
 def test_what_is_a_topic_of_jobs() -> None:
     low, high = JOBS
     np.testing.assert_allclose(estimate_job_share(np.array([2.0, low, np.sqrt(low * high), high, 300.0, np.inf])), [0, 0, 0.5, 1, 1, 1])

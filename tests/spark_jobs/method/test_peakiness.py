@@ -71,6 +71,9 @@ def test_a_new_topic_has_the_fleet_s_peakiness_and_the_first_of_all_its_own() ->
     need = np.where(np.isnan(fleet), np.nan, 40.0)
     found = estimate_shape(memory_of(fleet, need=need))
     assert found.peakiness[1] == pytest.approx(found.peakiness[0], rel=0.3)
+    fleet[1, 18], need[1, 18:] = 10, 10
+    quiet = estimate_shape(memory_of(fleet, need=need))
+    assert quiet.peakiness[1] > 1.3, "in its first days the larger prediction counts, and the fleet's is four"
     alone = estimate_shape(memory_of([[10.0]], need=[[40.0]]))
     assert alone.base[0] == pytest.approx(40)
 
@@ -101,6 +104,14 @@ def test_the_level_is_trusted_by_the_days_on_which_both_predictions_were_seen() 
     assert trust(0, 0) == trust(30, 0) == trust(0, 30) == pytest.approx(1 / 3)
     assert trust(10, 30) == trust(30, 10) == pytest.approx(1 / 5)
     assert trust(10, 10, usual=0.5) == pytest.approx(1 / 2), "it is as good on usual days as on all"
+
+
+def test_each_topic_has_its_base_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = memory_of(np.full((5, 20), 10.0) * np.arange(1, 6)[:, None])
+    whole = estimate_shape(memory)
+    monkeypatch.setattr("spark_jobs.method.peakiness.BLOCK", 2)
+    for blocks, each in zip(estimate_shape(memory), whole, strict=True):
+        np.testing.assert_allclose(blocks, each)
 
 
 def test_a_topic_that_nobody_knows_has_no_base() -> None:

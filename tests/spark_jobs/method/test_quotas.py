@@ -211,4 +211,5 @@ def test_the_evidence_has_the_figures_that_a_person_reads() -> None:
     assert (evidence["nights7"]["nights"], evidence["nights28"]["refused"], evidence["week_ago"]) == (1, 100, None)
     assert len(evidence["series"]) == 1
     unknown: dict[str, Any] = found["t1"].evidence
+    assert (evidence["refused_hours"], unknown["refused_hours"]) == ([0] * 23 + [7], []), "of one that was not refused there are no hours"
     assert (unknown["mean"], unknown["p99"], unknown["max"], unknown["would_refuse"]) == (None, None, 0, None)

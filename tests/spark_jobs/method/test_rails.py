@@ -21,6 +21,7 @@ NO = np.nan
         (500.0, NO, NO, False, 500.0, 0),  # the first quota
         (500.0, 0.0, NO, False, 500.0, 0),  # twice nothing is nothing
         (NO, 100.0, NO, False, NO, 0),  # learning
+        (NO, 100.0, NO, True, NO, 0),  # also while it is limited
         (50.0, 100.0, 45.0, False, 50.0, 0),  # Saturday: as low as last Saturday
         (210.0, 100.0, 200.0, False, 210.0, 0),  # and back on Monday
         (90.0, 100.0, NO, True, 125.0, 0),  # demand is a lower bound: grow by a quarter

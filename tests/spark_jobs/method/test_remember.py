@@ -39,7 +39,7 @@ def table(present: dict[str, list[str]]) -> pa.Table:
 
 def test_a_silent_day_is_zero_a_missing_one_unknown_and_so_is_the_time_before_the_first() -> None:
     found = table({DATES[0]: ["a"], DATES[2]: ["a", "b"], DATES[4]: ["b"]})
-    observed = {date: 1000 for date in DATES if date != DATES[1]}
+    observed = {date: 1000 for date in DATES if date != DATES[1]} | {DATES[3]: 1}  # however short
     memory = remember(found, observed, "messages", find_keys(found))
     np.testing.assert_array_equal(memory.mean, [[1, np.nan, 1, 0, 0], [np.nan, np.nan, 1, 0, 1]])
     np.testing.assert_array_equal(memory.count_active_days(), [2, 2])

@@ -56,7 +56,7 @@ def test_events_widen_the_variance_of_all_days_and_not_that_of_usual_ones() -> N
     found = compute_residuals(memory_of(np.full((1, 30), 10.0), need=need), np.full((1, 30), 20.0), np.array([10.0]), 0.0, 0.6)
     assert found.middle[0] == pytest.approx(0, abs=1e-9)
     assert found.usual[0] <= LEAST_SPREAD**2
-    assert found.variance[0] > 0.3
+    assert found.variance[0] == pytest.approx((2 * 28 / 30) * np.log(10) ** 2 / 30, rel=0.02)
 
 
 def test_a_topic_without_days_has_the_fleet_s_and_a_fleet_without_the_prior() -> None:

@@ -109,7 +109,7 @@ def test_doubt_does_not_hide_what_was_refused() -> None:
 
 
 def test_a_day_says_how_many_topics_it_is_worth() -> None:
-    assert count_effective_topics(np.array([5.0] * 8)) == pytest.approx(8)
+    assert count_effective_topics(np.array([5.0] * 8)) == count_effective_topics(np.array([0.01] * 8)) == pytest.approx(8)
     assert count_effective_topics(np.array([1e6, 1.0, 1.0])) == pytest.approx(1, abs=0.01)
     assert count_effective_topics(np.zeros(3)) == count_effective_topics(np.zeros(0)) == 1
 
