@@ -33,7 +33,7 @@ def open_journal(
             error.path.rename(aside)
             warnings.append(f"{error}; the file is now {aside.name} and {ANEW}")
             continue
-        if journal.repaired:
+        if journal.repaired and not read_only:
             warnings.append(f"the history ended with half a line ({journal.repaired} bytes), which was cut off")
         return journal
 

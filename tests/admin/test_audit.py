@@ -59,6 +59,7 @@ BREAKS: dict[str, tuple[Callable[[Lines], Lines], int, str]] = {
     "cut in the middle": (lambda lines: [*lines[:4], lines[4][:60] + b"\n", *lines[5:]], 5, "cut or altered"),
     "joined with the next": (lambda lines: [*lines[:4], lines[4][:60], *lines[5:]], 5, "cut or altered"),
     "no line of ours": (lambda lines: [*lines[:4], b"hello\n", *lines[4:]], 5, "cut or altered"),
+    "no entry before the first": (lambda lines: [b"{}\n", *lines], 1, "cut or altered"),
     "not UTF-8": (lambda lines: [*lines[:4], b"\xff\xfe\n", *lines[4:]], 5, "cut or altered"),
     "begun anew": (lambda lines: [*lines[:4], lines[0], *lines[4:]], 5, "a new chain begins here"),
     "the first gone": (lambda lines: lines[1:], 1, "are missing"),

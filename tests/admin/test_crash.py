@@ -164,12 +164,13 @@ async def test_power_cut_at_any_step_the_state_is_old_or_new(tmp_path: Path, cas
         await check_whole(folder, [new] if acknowledged else [old, new])
 
 
-@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO, errno.EROFS])
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS])
 @pytest.mark.parametrize(("case", "first", "rotate_at"), WAYS, ids=IDS)
 async def test_a_change_that_fails_is_not_applied_and_the_next_one_works(
     tmp_path: Path, case: str, first: bool, rotate_at: int, error: int
 ) -> None:
     steps = await count_steps(tmp_path / "count", case, first=first, rotate_at=rotate_at)
+    written = len(steps) - 1 - steps[::-1].index("open state.json.draft")  # its line in the history is, then
     for step, name in enumerate(steps):
         folder = tmp_path / f"{error}-{step}"
         files = FaultyFiles()
@@ -180,12 +181,14 @@ async def test_a_change_that_fails_is_not_applied_and_the_next_one_works(
         files.arm(step, "error", error)
         with pytest.raises(WriteFailedError) as failed:
             await change(store, CASES[case](7))
-        assert failed.value.full == (error == errno.ENOSPC), name
+        assert failed.value.full == (error in (errno.ENOSPC, errno.EDQUOT)), name
         assert (contents(store.state), store.rules(), told, store.write_failures) == (old, rules, [], 1), name
         files.disarm()
         store.close()
         store = open_store(folder, files, rotate_at)
         assert contents(store.state) == old, name
+        voids = [line.outcome for line in await store.lines(1 << 60, 100)].count("void")
+        assert voids == (step >= written), f"{name}: what was not written is not taken back either"
         await change(store, CASES[case](8))
         assert store.revision == old[0] + 1  # type: ignore[operator]
         told_twice = Counter(entry.revision for entry in await store.changes(1 << 60, 100, lambda _: True)) - Counter(store.revisions())
@@ -202,12 +205,16 @@ async def test_a_disk_that_stays_broken_applies_nothing_and_says_so(tmp_path: Pa
         files = FaultyFiles()
         store = await prepared(folder, files, first=False, rotate_at=1 << 20)
         old, new = contents(store.state), contents(store.state.changed(pair(7)[0]))
+        lines = await store.lines(1 << 60, 100)
         files.arm(step, "broken", errno.EROFS)
         for _ in range(3):
             with pytest.raises(WriteFailedError):
                 await change(store, pair(7))
         assert not await store.note(WHO, "test", "refused")
         assert (contents(store.state), store.write_failures) == (old, 4)
+        told = await store.lines(1 << 60, 100)
+        assert told[-len(lines) :] == lines
+        assert len(told) - len(lines) == (step > steps.index("sync")), "a line that is not safely on the disk is in no audit"
         files.disarm()
         await change(store, pair(8))  # the disk is back
         assert store.revision == old[0] + 1  # type: ignore[operator]

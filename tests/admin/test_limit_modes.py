@@ -135,6 +135,8 @@ async def test_an_old_state_means_what_it_meant(tmp_path: Path) -> None:
     stored = msgspec.to_builtins(StoredOverride(messages="7/s", by="ops", at="2026-11-01T00:00:00Z"))
     async with control(tmp_path, rules("shadow")) as api:
         changes = {ORDERS.removeprefix("/v1/"): stored, CLIENT.removeprefix("/v1/"): stored}
+        changes["limits/client/10.0.0.8"] = {"action": "delay"}  # no limit
+        changes["limits/client/10.0.0.9"] = stored | {"mode": "shadow"}
         answer = await api.ask("PUT", "/v1/live-changes?force=1", {"changes": changes})
         assert answer.status == 200, answer.json()
     async with control(tmp_path, rules("shadow")) as api:  # as after an upgrade: from the files

@@ -13,8 +13,10 @@ import trio.testing
 
 from admin.store import recovery, state_directory
 from admin.store.changes import Author, WriteFailedError
+from admin.store.journal import Entry, Journal
 from admin.store.state import StoredOverride
 from admin.store.store import Store, StoreError
+from common.durable_files import FileSystem
 from limiter.rules.hourly_raise import HourlyRaise
 from support.admin.admin_client import RULES, Clock
 
@@ -30,19 +32,22 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("damage", ["", "state.json", "both"])
+@pytest.mark.parametrize("damage", ["", "state.json", "both", "a change under way"])
 async def test_nothing_is_changed_not_even_half_a_line_that_is_being_written(tmp_path: Path, damage: str) -> None:
     running = Store.open(tmp_path, RULES, Clock())
     for rate in (6, 7):
         await set_rate(running, rate)
+    if damage == "a change under way":
+        Journal(tmp_path, FileSystem()).append(Entry(3, "2026-11-18T11:06:40Z", "ann", "PUT", "applied", revision=3))
     with (tmp_path / "history.jsonl").open("ab") as history:
         history.write(b'{"hash":"half a li')
-    for name in {"": [], "state.json": ["state.json"], "both": ["state.json", "state.json.previous"]}[damage]:
+    for name in {"state.json": ["state.json"], "both": ["state.json", "state.json.previous"]}.get(damage, []):
         (tmp_path / name).unlink()
     before = contents(tmp_path)
     observing = Store.open(tmp_path, RULES, Clock(), observing=True)
     assert contents(tmp_path) == before
     assert observing.revision == 2
+    assert bool(observing.warnings) == (damage in ("state.json", "both")), "nothing was cut off, and nothing needed writing"
     with pytest.raises(WriteFailedError, match="another process still has it"):
         await set_rate(observing, 8)
     assert contents(tmp_path) == before

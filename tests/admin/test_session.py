@@ -418,7 +418,8 @@ def test_a_session_ends_when_it_is_idle_and_in_any_case(tokens: ValidTokens) -> 
         if time.now - began >= IDLE_NS:
             assert sessions.find(idle) is None
     assert sessions.ends_in(busy) == -(-(began + LONGEST_NS - time.now) // 1_000_000_000)
-    time.now = began + LONGEST_NS
+    time.now = began + LONGEST_NS + 1_000_000_000
+    assert sessions.ends_in(busy) == 0
     assert sessions.find(busy) is None
     assert len(sessions) == 0
 

@@ -189,7 +189,9 @@ def test_a_token_file_without_a_token_is_a_warning_at_the_start_and_an_error_at_
     assert tokens.find((content or "").strip().encode()) is None
     good = tmp_path / "good"
     good.write_text(GOOD)
-    assert "'ci'" in tokens.read([*files, TokenFile("other", Role.VIEWER, good)]).warnings[0], "it was never good: others come into force"
+    read = tokens.read([*files, TokenFile("other", Role.VIEWER, good)])
+    assert "'ci'" in read.warnings[0]
+    assert [each.name for each in read.by_digest.values()] == ["other"], "it was never good: others come into force"
     with pytest.raises(TokenError, match=r"ci.*token"):
         ValidTokens([]).read(files)
     path.write_text(GOOD)

@@ -134,8 +134,16 @@ def test_published_snapshots_are_kept_the_latest_first_and_each_once() -> None:
 
 def test_all_that_has_ended_is_removed_where_its_end_is_believed() -> None:
     later = "2026-03-02T12:00:01Z"
-    state = State().changed([*EDITS, ("rules/later", StoredOverride("1/s", expires=later)), (f"{LIVE_RULES}endless", StoredRule({}, 1))])
-    ended = {KEY, LEVEL, "rules/orders", f"{LIVE_RULES}mine"}
+    with_its_rule = StoredOverride("1/s", at="2026-03-02T11:00:00Z", expires=later)
+    state = State().changed(
+        [
+            *EDITS,
+            ("rules/later", StoredOverride("1/s", expires=later)),
+            (f"{LIVE_RULES}endless", StoredRule({}, 1)),
+            ("rules/mine", with_its_rule),
+        ]
+    )
+    ended = {KEY, LEVEL, "rules/orders", f"{LIVE_RULES}mine", "rules/mine"}
     assert {target for target, after in state.expired(THEN) if after is None} == ended
     assert state.expired(THEN - 1) == []
     assert {target for target, _ in state.expired(THEN + 1, lambda end: end > THEN)} == {"rules/later"}

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import stat
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -200,11 +201,11 @@ async def test_with_both_state_files_gone_the_live_changes_are_those_of_the_hist
     store.close()
 
 
-async def test_a_line_that_takes_back_a_later_one_stops_no_start(tmp_path: Path) -> None:
+async def test_a_line_that_takes_back_a_later_one_or_is_of_no_time_stops_no_start(tmp_path: Path) -> None:
     history = Journal(tmp_path, FileSystem())
     history.append(Entry(1, "2026-11-21T12:00:00Z", "ann", "PUT", "applied", revision=1))
     history.append(Entry(2, "2026-11-21T12:00:00Z", "sluice", "void", "void", voids=3))
-    history.append(Entry(3, "2026-11-21T12:00:00Z", "ann", "POST /v1/drain", "done"))
+    history.append(Entry(3, "at noon", "ann", "POST /v1/drain", "done"))
     for start in ("state put together from the history", "state of the file"):
         store = open_store(tmp_path)
         assert (store.revision, store.state.sequence) == (1, 3), start
@@ -244,14 +245,22 @@ async def test_an_emptied_history_is_told_until_the_next_change(tmp_path: Path, 
     store.close()
 
 
-async def test_a_damaged_history_does_not_touch_the_limits(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("damage", "fault"),
+    [
+        (lambda lines: lines[0] + lines[2], "does not follow"),
+        (lambda lines: b"\n" + b"".join(lines), "no line of a history"),
+        (lambda lines: b"[" + b"".join(lines)[1:], "no line of a history"),
+    ],
+)
+async def test_a_damaged_history_does_not_touch_the_limits(tmp_path: Path, damage: Callable[[list[bytes]], bytes], fault: str) -> None:
     await with_changes(tmp_path)
     path = tmp_path / "history.jsonl"
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(lines[0] + lines[2])
+    path.write_bytes(damage(path.read_bytes().splitlines(keepends=True)))
     store = open_store(tmp_path)
     assert (rate_of(store), store.revision, store.revisions()) == ("3/s", 3, [])
-    assert "does not follow" in store.warnings[0]
+    (warning,) = store.warnings
+    assert fault in warning
     await set_rate(store, 4)
     assert store.revisions() == [4]
     assert len(list(tmp_path.glob("history.jsonl.damaged-*"))) == 1
@@ -264,8 +273,10 @@ async def test_half_a_line_at_the_end_of_the_history_is_cut_off(tmp_path: Path, 
     await with_changes(tmp_path)
     path = tmp_path / "history.jsonl"
     whole = path.read_bytes()
-    path.write_bytes(whole + whole[:cut].replace(b"\n", b""))
+    half = whole[:cut].replace(b"\n", b"")
+    path.write_bytes(whole + half)
     store = open_store(tmp_path)
+    assert f"({len(half)} bytes)" in store.warnings[0]
     assert (rate_of(store), store.revisions(), path.read_bytes()) == ("3/s", [1, 2, 3], whole)
     store.close()
 
@@ -350,6 +361,17 @@ async def test_published_quotas_that_went_missing_are_not_passed_over(tmp_path: 
     store.close()
     store = open_store(tmp_path)
     assert store.warnings == []
+    store.close()
+
+
+async def test_quotas_that_were_only_tried_and_went_missing_stop_no_start(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    await publish(store, 1, SHADOW)
+    store.close()
+    next((tmp_path / "quotas").iterdir()).unlink()
+    store = open_store(tmp_path)
+    (warning,) = store.warnings
+    assert "no quotas are tried" in warning
     store.close()
 
 
