@@ -20,7 +20,8 @@ from admin.authentication.auth import counted_address
 from admin.http.parsing import CONTENT_SECURITY, MAX_HEAD, BodyFrame, RequestRefusedError, check_head, parse_head
 from admin.http.places import FRESH, TOKEN, Claim
 from admin.http.routing import Answer, LiveBody, encode
-from admin.http.slices import TextTurns, yield_to_loop
+from admin.http.slices import yield_to_loop
+from common.loop_turns import LoopTurns
 from common.records import dataclass
 
 if TYPE_CHECKING:
@@ -318,7 +319,7 @@ class Exchange:
         """Write text or bytes as they are made, with turns of the loop between pieces. Its failure cuts the answer short, visibly."""
         out = connection.send(h11.Response(status_code=answer.status, headers=headers, reason=_phrase(answer.status))) or b""
         gathered = bytearray()
-        turns = TextTurns()
+        turns = LoopTurns(trio.current_time, trio.lowlevel.checkpoint)
         async with contextlib.aclosing(body if isinstance(body, AsyncGenerator) else _one_by_one(body)) as pieces:
             async for piece in pieces:
                 gathered += piece if isinstance(piece, bytes) else piece.encode()

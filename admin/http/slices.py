@@ -7,15 +7,14 @@ from typing import Final, TypeVar
 
 import trio
 
+from common.loop_turns import LONG_TURN_S
+
 T = TypeVar("T")
 U = TypeVar("U")
 
 REST: Final = 2  # times as long as a slice took, messages go first: long lists take a third of the processor at most; a guess
 SLICE_S: Final = 0.0003  # seconds; as long as messages may wait for one
 MAX_REST_S: Final = 0.01  # seconds; after one slice
-LONG_TURN_S: Final = 0.001  # seconds; from here on a turn is one that a slice is measured by; a guess
-PART: Final = 0.25  # of the turn before it, that a slice of a text may take; half of it gained nothing more (2026-11)
-MAX_SLICE_S: Final = 0.004  # seconds; such a slice; a guess
 
 _turn: Final[trio.lowlevel.RunVar[trio.Lock]] = trio.lowlevel.RunVar("admin_turn")
 
@@ -58,38 +57,20 @@ async def in_slices(work: Callable[[T], U], items: Sequence[T], per_slice: int) 
     return found
 
 
-class TextTurns:
-    """Turns of the event loop while a text is made: after each of its pieces, or where the turns are long, after several.
-
-    Beside a stream that takes a whole processor a turn takes some 8 ms, and a scrape of 10,000 topics had 45 of them. Who waits for such a
-    turn waits a quarter longer at most.
-    """
-
-    def __init__(self) -> None:
-        self._began = trio.current_time()
-        self._slice_s = 0.0  # that the slice which began may take
-
-    async def give(self) -> None:
-        """A turn, if it is due."""
-        now = trio.current_time()
-        if now - self._began < self._slice_s:
-            return
-        await trio.lowlevel.checkpoint()
-        self._began = trio.current_time()
-        turn_s = self._began - now
-        self._slice_s = min(PART * turn_s, MAX_SLICE_S) if turn_s > LONG_TURN_S else 0.0
-
-
 async def yield_to_loop() -> None:
     """Wait for a turn of the event loop in which no other request or stream is worked on; they take turns in the order they came.
 
     Eight streams that get the same snapshot would else make their messages one after another before the next message of a client is
-    looked at (`bench/admin_load.py`).
+    looked at (`bench/admin_load.py`). A long wait for a lock that was free was the event loop's turn; beside a stream, five more of these
+    in each request took 15 ms.
     """
     try:
         turn = _turn.get()
     except LookupError:
         turn = trio.Lock()
         _turn.set(turn)
+    free, asked = not turn.locked(), trio.current_time()
     async with turn:
+        if free and trio.current_time() - asked > LONG_TURN_S:
+            return
         await trio.lowlevel.checkpoint()  # trio runs the tasks of a round in any order: without it two could follow each other

@@ -13,6 +13,8 @@ from typing import Final, TypeVar
 
 import trio
 
+from common.loop_turns import LoopTurns
+
 REST: Final = 2  # times as long as a slice of a list for operators took, messages go first; a guess
 MAX_REST_S: Final = 0.01  # seconds; after one slice
 T = TypeVar("T")
@@ -63,9 +65,10 @@ async def wait_for_tick() -> float:
 
 
 async def run_cooperatively(slices: Iterator[None]) -> None:
-    """Do all slices of a piece of work, with a turn of the event loop after each."""
+    """Do all slices of a piece of work, with the turns of the event loop that are due between them."""
+    turns = LoopTurns(trio.current_time, trio.lowlevel.checkpoint)
     for _ in slices:
-        await trio.lowlevel.checkpoint()
+        await turns.give()
 
 
 async def compute_cooperatively(slices: Generator[None, None, T]) -> T:

@@ -12,12 +12,12 @@ import pytest
 import trio
 from trio.testing import MockClock, memory_stream_pair
 
-from admin.http import slices
 from admin.http.exchange import Deadlines
 from admin.http.parsing import Head, RequestRefusedError
 from admin.http.peer import Peer
 from admin.http.routing import Answer
 from admin.http.server import ReceiveBody, Server
+from common import loop_turns
 from support.admin.admin_client import Control, control, everything, request
 
 GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -382,7 +382,7 @@ async def test_idle_connections_end_at_shutdown(tmp_path: Path) -> None:
 
 async def test_metrics_give_the_loop_turns_in_between(api: Control, monkeypatch: pytest.MonkeyPatch) -> None:
     """A scrape of many pieces must not keep other tasks waiting until it is rendered. No turn is so long that it makes more at once."""
-    monkeypatch.setattr(slices, "LONG_TURN_S", float("inf"))
+    monkeypatch.setattr(loop_turns, "LONG_TURN_S", float("inf"))
     seen: list[int] = []
     counting = 0
 
