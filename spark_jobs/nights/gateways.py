@@ -166,8 +166,8 @@ def compute_shares(quota: Quota, place_of: Mapping[str, int], count: int, unseen
     demand: dict[int, float] = {}
     for name, part in _inner(quota.evidence.get("gateways")).items():
         place = place_of.get(name)
-        if place is not None and _number(part) > 0:
-            demand[place] = demand.get(place, 0.0) + _number(part)
+        if place is not None and as_number(part) > 0:
+            demand[place] = demand.get(place, 0.0) + as_number(part)
     equal, total = 1 / count, sum(demand.values())
     if not demand:
         return dict.fromkeys(range(count), equal)
@@ -235,7 +235,7 @@ def summarise_inputs(inputs: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], 
     if not inputs or (len(inputs) == 1 and "files" in inputs[0]):
         return tuple(inputs)
     listed = json.dumps(list(inputs), sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
-    sums = {name: sum(int(_number(each.get(name))) for each in inputs) for name in ("rows", "corrupt", "bytes")}
+    sums = {name: sum(int(as_number(each.get(name))) for each in inputs) for name in ("rows", "corrupt", "bytes")}
     return ({"files": len(inputs), **sums, "sha256": hashlib.sha256(listed).hexdigest()},)
 
 
@@ -265,7 +265,7 @@ def _make_part(quota: Quota, share: float, pools: int) -> Quota:
     known = quota.evidence if pools <= FEW_POOLS else {name: each for name, each in quota.evidence.items() if name != "gateways"}
     evidence = {**known, "share": round(share, 6), "whole": whole, "pools": pools}
     messages = _scale_pair(quota.messages, share, 1)
-    largest = _number(_inner(quota.evidence.get("bytes")).get("largest"))
+    largest = as_number(_inner(quota.evidence.get("bytes")).get("largest"))
     size = _scale_pair(quota.bytes, share, int(largest) or (quota.bytes[1] if quota.bytes else 0))
     return replace(quota, messages=messages, bytes=size, evidence=evidence)
 
@@ -294,7 +294,7 @@ def _merge_parts(parts: list[Quota], pools: int) -> Quota:
     evidence = {name: value for name, value in parts[0].evidence.items() if name not in {"share", "whole", "pools"}}
     told = parts[0].evidence.get("whole")
     agreed = (
-        len(parts) == min(int(_number(parts[0].evidence.get("pools"))) or pools, pools)
+        len(parts) == min(int(as_number(parts[0].evidence.get("pools"))) or pools, pools)
         and isinstance(told, dict)
         and all(part.evidence.get("whole") == told for part in parts)
     )
@@ -302,7 +302,7 @@ def _merge_parts(parts: list[Quota], pools: int) -> Quota:
     for dimension in DIMENSIONS:
         value = _inner(told).get(dimension) if agreed else None
         if isinstance(value, list) and len(value) == 2:
-            pairs[dimension] = (_number(value[0]), int(_number(value[1])))
+            pairs[dimension] = (as_number(value[0]), int(as_number(value[1])))
             continue
         held = [pair for part in parts if (pair := get_pair(part, dimension)) is not None]
         pairs[dimension] = (float(f"{sum(rate for rate, _ in held):.6g}"), max(burst for _, burst in held)) if held else None
@@ -425,7 +425,8 @@ def _describe_unanswered(gateway: ReadGateway) -> str:
     return f"{gateway.name} ({gateway.url}): MAY HAVE THE NEW QUOTAS: it was sent them and did not answer; `sluice quotas status` says"
 
 
-def _number(value: object) -> float:
+def as_number(value: object) -> float:
+    """What JSON has there, 0 where it is no number."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
 
 

@@ -31,6 +31,7 @@ from spark_jobs.nights.gateways import (
     SHADOW,
     FleetPublication,
     ReadGateway,
+    as_number,
     group_by_pool,
     merge_snapshots,
     refuse_one_name,
@@ -476,15 +477,11 @@ def sum_last_nights(quotas: Iterable[Quota]) -> tuple[float, float, float]:
     for quota in quotas:
         nights = quota.evidence.get("nights7")
         if isinstance(nights, dict):
-            offered += _number(nights.get("offered"))
-            refused += _number(nights.get("refused"))
+            offered += as_number(nights.get("offered"))
+            refused += as_number(nights.get("refused"))
             of_simple = nights.get("yesterday_max")
-            simple += _number(of_simple.get("refused")) if isinstance(of_simple, dict) else 0.0
+            simple += as_number(of_simple.get("refused")) if isinstance(of_simple, dict) else 0.0
     return offered, refused, simple
-
-
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
 
 
 def as_night_code(error: Failure) -> Failure:
