@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from support.processes import HANG_S, LOOPBACK, Process, free_ports
 from support.terminals import Terminal
 
 pytestmark = pytest.mark.packages
+VENV = f"{shlex.quote(sys.executable)} -m venv"
 # extra -> what can be imported with it, and not without it
 COMPACTION = "sluice.common.log_files.compaction"
 EXTRAS = {"zstd": "zstandard", "redis": "redis", "otel": "opentelemetry.sdk", "ship": "boto3", "compact": COMPACTION}
@@ -153,7 +155,7 @@ def test_pipx_and_uv_as_the_page_says(
 
 @pytest.mark.parametrize("extra", EXTRAS)
 def test_each_extra_alone(checkout: Path, tmp_path: Path, extra: str) -> None:
-    shell(f"{sys.executable} -m venv e; e/bin/pip -q install 'sluice-gateway[{extra}] @ file://{checkout}/dist/{PURE}'", tmp_path)
+    shell(f"{VENV} e; e/bin/pip -q install 'sluice-gateway[{extra}] @ file://{checkout}/dist/{PURE}'", tmp_path)
     shell(f"e/bin/python -c 'import {EXTRAS[extra]}'; e/bin/sluice --version", tmp_path)
     others = [name for other, name in EXTRAS.items() if other not in {extra, "zstd"}]
     for name in others:
@@ -163,7 +165,7 @@ def test_each_extra_alone(checkout: Path, tmp_path: Path, extra: str) -> None:
 def test_all_extras_together(checkout: Path, tmp_path: Path) -> None:
     """But `spark`, of 400 MB: it is in the environment that these tests run in, beside all others, by the hashes of the lock."""
     every = ",".join(EXTRAS)
-    shell(f"{sys.executable} -m venv e; e/bin/pip -q install 'sluice-gateway[{every}] @ file://{checkout}/dist/{PURE}'", tmp_path)
+    shell(f"{VENV} e; e/bin/pip -q install 'sluice-gateway[{every}] @ file://{checkout}/dist/{PURE}'", tmp_path)
     assert "No broken requirements found" in shell("e/bin/pip check", tmp_path)
     shell(f"e/bin/python -c 'import {','.join(EXTRAS.values())}'; e/bin/sluice --version", tmp_path)
 
@@ -174,7 +176,7 @@ def test_the_source_distribution_without_a_compiler(checkout: Path, tmp_path: Pa
     programs.mkdir()
     for name in ("sh", "env", "ls"):
         (programs / name).symlink_to(f"/bin/{name}" if name != "env" else "/usr/bin/env")
-    shell(f"{sys.executable} -m venv e", tmp_path)
+    shell(f"{VENV} e", tmp_path)
     said = shell(f"e/bin/pip -v install {checkout}/dist/{SOURCE} 2>&1", tmp_path, PATH=str(programs), CC="cc")
     assert "sluice: building pure Python (no C compiler)" in said
     assert re.findall(r"Collecting (mypy|types-PyYAML|pathspec)\b", said) == []

@@ -53,12 +53,15 @@ CHANGES: Final = (
 
 
 def sources(version: str, folder: Path) -> Path:
-    """The sources of a version in the new `folder`, out of git."""
+    """The sources of a version in the new `folder`, out of git. Its `sluice version` says it, whatever is installed."""
     folder.mkdir(parents=True)
     words = ["git", "-C", str(ROOT), "archive", RELEASED[version]]
     packed = subprocess.run(words, check=False, capture_output=True)
     assert packed.returncode == 0, f"{version} is not in this checkout (a shallow clone? git fetch --unshallow): {packed.stderr.decode()}"
     subprocess.run(["tar", "-x", "-C", str(folder)], input=packed.stdout, check=True)
+    about = folder / f"sluice_gateway-{version}.dist-info" / "METADATA"
+    about.parent.mkdir()
+    about.write_text(f"Metadata-Version: 2.1\nName: sluice-gateway\nVersion: {version}\n")
     return folder
 
 
