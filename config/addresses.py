@@ -71,9 +71,6 @@ class HostPort(ScalarKind[Address]):
             raise Invalid("port 0 cannot be connected to", f"write it like {self.example}")
         return Address(host, int(port))
 
-    def show(self, value: Address) -> JSON:
-        return str(value)
-
     def schema(self) -> dict[str, JSON]:
         host = rf"(?:\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9]+)?\]|{NAME_PATTERN}\.?)"
         return {"type": "string", "pattern": f"^{host}:[0-9]{{1,5}}$", "examples": [self.example]}
@@ -84,9 +81,6 @@ class HostName(ScalarKind[str]):
 
     placeholder = ""
     wanted = "a host name or an address"
-
-    def __init__(self, example: str) -> None:
-        self.example = example
 
     def parse(self, scalar: Scalar, path: str, reading: Reading) -> str:
         text = scalar.text
@@ -99,9 +93,6 @@ class HostName(ScalarKind[str]):
             raise Invalid(f"{quote_text(text)} ends with a dot", f"no certificate has it: write {text.removesuffix('.')}")
         return text
 
-    def show(self, value: str) -> JSON:
-        return value
-
     def schema(self) -> dict[str, JSON]:
         return {"type": "string", "pattern": rf"^(?:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*|{NAME_PATTERN})$", "examples": [self.example]}
 
@@ -112,18 +103,12 @@ class Network(ScalarKind[str]):
     placeholder = ""
     wanted = "an address or a network"
 
-    def __init__(self, example: str) -> None:
-        self.example = example
-
     def parse(self, scalar: Scalar, path: str, reading: Reading) -> str:
         try:
             Addresses(scalar.text)
         except ValueError as error:
             raise Invalid(str(error), f"write an address or a network like {self.example}") from None
         return scalar.text
-
-    def show(self, value: str) -> JSON:
-        return value
 
     def schema(self) -> dict[str, JSON]:
         return {"type": "string", "examples": [self.example]}

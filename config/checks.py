@@ -58,13 +58,12 @@ def _both_read(reading: Reading, section: str, *keys: str) -> bool:
 
 def check_unique_names(reading: Reading) -> None:
     """Listeners have names of their own, and so have rules and tokens."""
-    for cls in (ListenerSettings, ReadRule):
+    for what, named in (("listener", reading.sections_of(ListenerSettings)), ("rule", reading.sections_of(ReadRule))):
         seen: dict[str, str] = {}
-        for path, value in reading.sections:
-            if not isinstance(value, cls) or not value.name:
+        for path, value in named:
+            if not value.name:
                 continue
             if value.name in seen:
-                what = "listener" if cls is ListenerSettings else "rule"
                 message = f'duplicate name "{value.name}"'
                 first = _called(reading, f"{seen[value.name]}.name")
                 reading.add_problem(f"{path}.name", message, f"rename this {what}; the first is in {first}")
@@ -88,9 +87,7 @@ def check_binds(reading: Reading) -> None:
             )
             reading.add_problem(where, f"{value.bind} is bound twice", remedy)
         bound.append((inner, value.bind))
-    for path, value in reading.sections:
-        if not isinstance(value, ListenerSettings):
-            continue
+    for path, value in reading.sections_of(ListenerSettings):
         for inner, upstream in upstreams_of(value, path):
             own = next((taken for taken, address in bound if overlap(address, upstream) and is_loopback(upstream.host)), None)
             if own is not None:
@@ -99,13 +96,8 @@ def check_binds(reading: Reading) -> None:
 
 def check_tls_modes(reading: Reading) -> None:
     """Only in RocketMQ do clients with TLS and without share a port."""
-    for path, value in reading.sections:
-        if (
-            isinstance(value, ListenerSettings)
-            and not value.speaks.permissive_tls
-            and value.tls is not None
-            and value.tls.mode == "permissive"
-        ):
+    for path, value in reading.sections_of(ListenerSettings):
+        if not value.speaks.permissive_tls and value.tls is not None and value.tls.mode == "permissive":
             inner = f"{path}.tls.mode"
             message = f"permissive is for RocketMQ; {value.speaks.names.title} clients without TLS have a port of their own"
             remedy = "set mode: enforcing, and give clients without TLS a listener without `tls`"
@@ -114,10 +106,8 @@ def check_tls_modes(reading: Reading) -> None:
 
 def check_proxy_headers(reading: Reading) -> None:
     """Who may send PROXY headers is said wherever they are taken: what they say is believed."""
-    for path, value in reading.sections:
-        if not isinstance(value, ListenerSettings) or not value.accept_proxy_protocol or value.trusted_proxies:
-            continue
-        if not reading.has_fault(f"{path}.trusted_proxies"):
+    for path, value in reading.sections_of(ListenerSettings):
+        if value.accept_proxy_protocol and not value.trusted_proxies and not reading.has_fault(f"{path}.trusted_proxies"):
             message = "needs trusted_proxies: whoever may send PROXY headers chooses the address that limits, caps and the broker go by"
             remedy = (
                 "add the load balancer's own addresses, e.g. trusted_proxies: [10.0.0.5, 10.1.0.0/24]; "
@@ -128,18 +118,17 @@ def check_proxy_headers(reading: Reading) -> None:
 
 def check_remote_admins(reading: Reading) -> None:
     """The requests of remote admin are RocketMQ's."""
-    for path, value in reading.sections:
-        if isinstance(value, ListenerSettings) and not value.speaks.limit_requests and value.remote_admin is not None:
-            inner = f"{path}.remote_admin"
+    for path, value in reading.sections_of(ListenerSettings):
+        if not value.speaks.limit_requests and value.remote_admin is not None:
             message = f"{value.speaks.names.title} has no requests that change limits"
-            reading.add_problem(inner, message, "remove it, and use the admin API or `sluice limits set`")
+            reading.add_problem(f"{path}.remote_admin", message, "remove it, and use the admin API or `sluice limits set`")
 
 
 def check_broker_ports(reading: Reading) -> None:
     """A name server's listener has a port range of its own for its brokers, and a host that its clients can dial."""
     ranges: list[tuple[str, str, PortRange]] = []  # of those so far: path, host, ports
-    for path, value in reading.sections:
-        if not isinstance(value, ListenerSettings) or not value.speaks.opens_listeners or not _both_read(reading, path, "bind", "protocol"):
+    for path, value in reading.sections_of(ListenerSettings):
+        if not value.speaks.opens_listeners or not _both_read(reading, path, "bind", "protocol"):
             continue
         if value.broker_ports is None:
             if not reading.has_fault(f"{path}.broker_ports"):
@@ -193,39 +182,32 @@ def _check_range(reading: Reading, path: str, host: str, ports: PortRange, earli
 
 def check_credit(reading: Reading) -> None:
     """0 < more_after <= initial."""
-    for path, value in reading.sections:
-        if isinstance(value, CreditSettings) and value.more_after > value.initial and _both_read(reading, path, "more_after", "initial"):
-            inner = f"{path}.more_after"
-            if not reading.location(inner).line:
-                inner = f"{path}.initial"
+    for path, value in reading.sections_of(CreditSettings):
+        if value.more_after > value.initial and _both_read(reading, path, "more_after", "initial"):
             message = f"more_after {value.more_after} is above initial {value.initial}: credit would run out for good"
             remedy = f"set more_after to {max(1, value.initial // 2)}, or initial to at least {value.more_after}"
-            reading.add_problem(inner, message, remedy)
+            reading.add_problem(reading.written(path, "more_after", "initial"), message, remedy)
 
 
 def check_fleet(reading: Reading) -> None:
     """TLS towards Redis needs a rediss:// URL; a cluster is reached by TCP, and has one database."""
-    for path, value in reading.sections:
-        if isinstance(value, FleetRedis) and value.cluster and re.fullmatch(r"rediss?://[^/]+(/0?)?", value.url) is None:
-            inner = f"{path}.cluster"
+    for path, value in reading.sections_of(FleetRedis):
+        if value.cluster and re.fullmatch(r"rediss?://[^/]+(/0?)?", value.url) is None:
             remedy = "write url: redis://HOST:PORT/0, or leave cluster out"
-            reading.add_problem(inner, f"{value.url} is no node of a cluster: those have database 0 only", remedy)
-        if not isinstance(value, FleetRedis) or value.tls is None or not _both_read(reading, path, "url"):
-            continue
-        if not value.url.startswith("rediss://"):
-            inner = f"{path}.tls"
+            reading.add_problem(f"{path}.cluster", f"{value.url} is no node of a cluster: those have database 0 only", remedy)
+        if value.tls is not None and _both_read(reading, path, "url") and not value.url.startswith("rediss://"):
             plain = value.url.partition("://")[2]
             remedy = f"did you mean url: rediss://{plain}?" if value.url.startswith("redis:") else "remove tls"
-            reading.add_problem(inner, f"{value.url} is without TLS", remedy)
+            reading.add_problem(f"{path}.tls", f"{value.url} is without TLS", remedy)
 
 
 def check_intraday_raises(reading: Reading) -> None:
     """The gateways of a fleet share buckets, and each sees only its own part of the demand."""
-    if not any(isinstance(value, FleetSettings) for _, value in reading.sections):
+    if not any(reading.sections_of(FleetSettings)):
         return
-    for path, value in reading.sections:
+    for path, value in reading.sections_of(QuotaSettings):
         for name in ("hourly_raise", "surge_raise"):
-            if isinstance(value, QuotaSettings) and getattr(value, name) == "on":
+            if getattr(value, name) == "on":
                 message = (
                     "a gateway of a fleet sees its own part of the demand only, and would set another rate than the others for one bucket"
                 )
@@ -234,46 +216,33 @@ def check_intraday_raises(reading: Reading) -> None:
 
 def check_limiter(reading: Reading) -> None:
     """Who wants no judging on the event loop has threads for it."""
-    for path, value in reading.sections:
-        if (
-            isinstance(value, LimiterSettings)
-            and value.threads == 0
-            and value.inline == NEVER
-            and _both_read(reading, path, "threads", "inline")
-        ):
+    for path, value in reading.sections_of(LimiterSettings):
+        if value.threads == 0 and value.inline == NEVER and _both_read(reading, path, "threads", "inline"):
             message = "never needs a thread: with threads: 0 everything is judged on the event loop"
             reading.add_problem(f"{path}.inline", message, "set threads to 1, or inline: trusted")
 
 
 def check_memory(reading: Reading) -> None:
     """One connection's share is within the whole."""
-    for path, value in reading.sections:
-        if not isinstance(value, MemorySettings) or not _both_read(reading, path, "per_connection", "high_watermark"):
-            continue
-        if value.per_connection > value.high_watermark:
-            inner = f"{path}.per_connection"
-            if not reading.location(inner).line:
-                inner = f"{path}.high_watermark"
+    for path, value in reading.sections_of(MemorySettings):
+        if value.per_connection > value.high_watermark and _both_read(reading, path, "per_connection", "high_watermark"):
+            inner = reading.written(path, "per_connection", "high_watermark")
             message = "per_connection is above high_watermark: one connection could stop all others"
             reading.add_problem(inner, message, "lower per_connection or raise high_watermark")
 
 
 def check_drain(reading: Reading) -> None:
     """Half of the time is left for what is under way."""
-    for path, value in reading.sections:
-        if isinstance(value, DrainSettings) and value.delay_ns > value.timeout_ns // 2 and _both_read(reading, path, "delay", "timeout"):
-            inner = f"{path}.delay"
-            if not reading.location(inner).line:
-                inner = f"{path}.timeout"
+    for path, value in reading.sections_of(DrainSettings):
+        if value.delay_ns > value.timeout_ns // 2 and _both_read(reading, path, "delay", "timeout"):
+            inner = reading.written(path, "delay", "timeout")
             message = "delay is more than half of timeout: what is under way would not have the time to go its way"
             reading.add_problem(inner, message, "lower delay or raise timeout, and with it the patience of whoever kills the gateway")
 
 
 def check_admin(reading: Reading) -> None:
     """The admin API listens on loopback as long as it has no TLS; its tokens have names of their own; its socket's path is short enough."""
-    for path, value in reading.sections:
-        if not isinstance(value, AdminSettings):
-            continue
+    for path, value in reading.sections_of(AdminSettings):
         if value.bind.host and not is_loopback(value.bind.host) and value.tls is None and not reading.has_fault(f"{path}.tls"):
             message = f"{value.bind} is not a loopback address, and tokens would cross the network as plain text"
             remedy = (
@@ -295,9 +264,7 @@ def check_admin(reading: Reading) -> None:
 def check_webhooks(reading: Reading) -> None:
     """Receivers are told apart by their names; a user has a password; a CA is for https."""
     seen: dict[str, str] = {}
-    for path, value in reading.sections:
-        if not isinstance(value, WebhookSettings):
-            continue
+    for path, value in reading.sections_of(WebhookSettings):
         if not _says_where(reading, path, value):
             continue
         if value.label in seen:
@@ -335,9 +302,7 @@ def check_token_files(reading: Reading) -> None:
     """
     if not reading.problems.found:
         return
-    for path, value in reading.sections:
-        if not isinstance(value, AdminSettings):
-            continue
+    for path, value in reading.sections_of(AdminSettings):
         for number, token in enumerate(value.tokens):
             inner = f"{path}.tokens[{number}].file"
             fault = None if token.file == Path() else unreadable_token(token.file)
@@ -369,22 +334,20 @@ def check_socket_path(reading: Reading, path: str, socket: Path) -> None:
 
 def check_takeover(reading: Reading) -> None:
     """The path of `gateway.takeover`."""
-    for path, value in reading.sections:
-        if isinstance(value, GatewaySettings) and value.takeover is not None:
+    for path, value in reading.sections_of(GatewaySettings):
+        if value.takeover is not None:
             check_socket_path(reading, f"{path}.takeover", value.takeover)
 
 
 def check_own_logins(reading: Reading) -> None:
     """A limit that follows an AMQP queue needs a login to look at it; RocketMQ needs none."""
-    logins = 0
-    for path, value in reading.sections:
-        if isinstance(value, ListenerSettings) and value.own_login is not None:
-            logins += 1
-            if not value.speaks.authenticates_users:
-                message = "is for AMQP; RocketMQ's offsets are asked for without a login"
-                reading.add_problem(f"{path}.own_login", message, "leave it out")
-    for path, value in reading.sections:
-        if isinstance(value, ReadRule) and value.lag is not None and value.lag.queue is not None and not logins:
+    logins = [(path, value) for path, value in reading.sections_of(ListenerSettings) if value.own_login is not None]
+    for path, value in logins:
+        if not value.speaks.authenticates_users:
+            message = "is for AMQP; RocketMQ's offsets are asked for without a login"
+            reading.add_problem(f"{path}.own_login", message, "leave it out")
+    for path, rule in reading.sections_of(ReadRule):
+        if rule.lag is not None and rule.lag.queue is not None and not logins:
             message = "no listener has an own_login, which the gateway needs to look at the queue"
             remedy = "add own_login: {user: ..., password_file: ...} to the listener"
             reading.add_problem(f"{path}.lag.queue", message, remedy)

@@ -9,7 +9,7 @@ A kind that cannot read a node raises `Invalid` with what is wrong and the way o
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -40,6 +40,15 @@ class Reading:
         self.origins = SettingOrigins()  # path of a setting -> where it was written
         self.taken: dict[str, list[Any]] = {}  # path of a list that is read now -> what was read of it
         self.sections: list[tuple[str, object]] = []  # all sections read, with their paths, broken ones included
+
+    def sections_of(self, cls: type[T]) -> Iterator[tuple[str, T]]:
+        """The sections of this type, with their paths, in the order in which they were read."""
+        return ((path, value) for path, value in self.sections if isinstance(value, cls))
+
+    def written(self, section: str, *keys: str) -> str:
+        """The path of the first of these settings of a section that was written; where none was, that of the last."""
+        paths = [f"{section}.{key}" for key in keys]
+        return next((path for path in paths if self.location(path).line), paths[-1])
 
     def has_fault(self, path: str) -> bool:
         """Whether the setting at `path` has a fault of its own, so that its value is a placeholder."""
@@ -81,10 +90,13 @@ class Kind(Generic[T]):
 
 
 class ScalarKind(Kind[T]):
-    """A kind written as one word or number."""
+    """A kind written as one word or number, which is shown as it is, or else as `str` has it."""
 
     wanted = "a value"  # for messages
     example = ""
+
+    def __init__(self, example: str = "") -> None:
+        self.example = example or self.example
 
     def parse(self, scalar: Scalar, path: str, reading: Reading) -> T:
         raise NotImplementedError
@@ -93,6 +105,9 @@ class ScalarKind(Kind[T]):
         if not isinstance(node, Scalar) or node.null:
             raise Invalid(f"expected {self.wanted}, got {kind_of(node)}", f"write it like {self.example}")
         return self.parse(node, path, reading)
+
+    def show(self, value: T) -> JSON:
+        return value if isinstance(value, bool | int | float | str) else str(value)
 
 
 class Text(ScalarKind[str]):
@@ -110,9 +125,6 @@ class Text(ScalarKind[str]):
         if self.pattern and re.fullmatch(self.pattern, scalar.text) is None:
             raise Invalid(f"{quote_text(scalar.text)} is not {self.allowed}", f"write it like {self.example}")
         return scalar.text
-
-    def show(self, value: str) -> JSON:
-        return value
 
     def schema(self) -> dict[str, JSON]:
         found: dict[str, JSON] = {"type": ["string", "number", "boolean"]}
@@ -135,9 +147,6 @@ class PathName(ScalarKind[Path]):
     placeholder = Path()
     wanted = "a path"
 
-    def __init__(self, example: str) -> None:
-        self.example = example
-
     def parse(self, scalar: Scalar, path: str, reading: Reading) -> Path:
         if not scalar.text or "\0" in scalar.text:
             raise Invalid("an empty path", f"write it like {self.example}")
@@ -148,9 +157,6 @@ class PathName(ScalarKind[Path]):
         except RuntimeError:  # raised by pathlib where the user has no home
             user = scalar.text.partition("/")[0]
             raise Invalid(f"{quote_text(user)} is nobody's home directory", "write the path out") from None
-
-    def show(self, value: Path) -> JSON:
-        return str(value)
 
     def schema(self) -> dict[str, JSON]:
         return {"type": ["string", "number", "boolean"], "minLength": 1}
@@ -181,9 +187,6 @@ class Whole(ScalarKind[int]):
             raise Invalid(f"{number} is too large", f"the most is {self.maximum}")
         return number
 
-    def show(self, value: int) -> JSON:
-        return value
-
     def schema(self) -> dict[str, JSON]:
         return {"type": "integer", "minimum": self.minimum, "maximum": self.maximum}
 
@@ -211,9 +214,6 @@ class Choice(ScalarKind[str]):
         hint = f"did you mean {meant}?" if meant and len(self.options) > 1 else f"use {join_choices(self.options)}"
         raise Invalid(f"{quote_text(scalar.text)} is not one of {', '.join(self.options)}", hint)
 
-    def show(self, value: str) -> JSON:
-        return value
-
     def schema(self) -> dict[str, JSON]:
         return {"enum": [*self.options, *(value for word, value in SWITCHED.items() if word in self.options)]}
 
@@ -229,9 +229,6 @@ class YesNo(ScalarKind[bool]):
         if not scalar.plain or scalar.text not in ("true", "false"):
             raise Invalid(f"expected true or false, got {quote_text(scalar.text)}", "write true or false, without quotes")
         return scalar.text == "true"
-
-    def show(self, value: bool) -> JSON:  # noqa: FBT001  -- the interface's
-        return value
 
     def schema(self) -> dict[str, JSON]:
         return {"type": "boolean"}

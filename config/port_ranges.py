@@ -47,9 +47,6 @@ class Ports(ScalarKind[PortRange]):
     placeholder = PortRange(0, 0)
     wanted = "a range of ports"
 
-    def __init__(self, example: str) -> None:
-        self.example = example
-
     def parse(self, scalar: Scalar, path: str, reading: Reading) -> PortRange:
         found = re.fullmatch(PATTERN, scalar.text)
         if found is None:
@@ -60,9 +57,6 @@ class Ports(ScalarKind[PortRange]):
         if last < first:
             raise Invalid(f"{quote_text(scalar.text)} ends before it begins", f"did you mean {last}-{first}?")
         return PortRange(first, last)
-
-    def show(self, value: PortRange) -> JSON:
-        return str(value)
 
     def schema(self) -> dict[str, JSON]:
         return {"type": "string", "pattern": "^[0-9]{1,5}\\s*-\\s*[0-9]{1,5}$", "examples": [self.example]}

@@ -196,9 +196,6 @@ class SizeOrPercent(ScalarKind[FreeSpace]):
             return FreeSpace(self.least, self.percent.parse(scalar, path, reading))
         return FreeSpace(self.size.parse(scalar, path, reading))
 
-    def show(self, value: FreeSpace) -> str:
-        return str(value)
-
     def schema(self) -> dict[str, JSON]:
         return {"anyOf": [self.percent.schema(), self.size.schema()]}
 
