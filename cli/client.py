@@ -45,6 +45,11 @@ class Reply:
     etag: str
     body: Any
 
+    @property
+    def members(self) -> dict[str, Any]:
+        """Of the body; {} where it is no object."""
+        return self.body if isinstance(self.body, dict) else {}
+
 
 def path(*words: str) -> str:
     """A path of raw words, each a segment: `path("rules", "a/b")` is `/v1/rules/a%2Fb`. An argument that is not UTF-8 keeps its bytes."""

@@ -13,6 +13,7 @@ import click
 
 from cli.exits import CommandError
 from cli.output import clean
+from cli.verb import with_options
 from common.failures import INVALID, USAGE
 from common.figures import pluralise
 from config.hung_files import READ_S, hung_file
@@ -37,7 +38,8 @@ def configured(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The file, and settings that go before its own."""
-    options = (
+    return with_options(
+        command,
         click.argument("file", required=False, type=click.Path()),
         click.option(
             "-c",
@@ -57,9 +59,6 @@ def setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--set", "others", multiple=True, metavar="PATH=VALUE", help="Any other setting, e.g. limiter.threads=0. May be repeated."
         ),
     )
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
 def taken_flags(options: dict[str, Any]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from cli.names import typed
+from common import figures
 from common.figures import pluralise
 from limiter.rules.actions import ACTION_RECORDS
 from limiter.rules.match import SENDER_KEYS
@@ -184,6 +185,14 @@ def tried(candidate: JSONObject | None, usage: JSONObject | None) -> str | None:
         more = len(clients) - CLIENTS_SHOWN
         text += f", of {', '.join(clients[:CLIENTS_SHOWN])}" + (f" and {more} more" if more > 0 else "")
     return text
+
+
+def ago(text: str) -> str:
+    """The time since an RFC 3339 moment: `12min 8s`."""
+    try:
+        return figures.duration(max(0.0, round((datetime.now(UTC) - datetime.fromisoformat(text)).total_seconds())))
+    except ValueError:
+        return "?"
 
 
 def moment(text: str) -> str:

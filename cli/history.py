@@ -14,35 +14,31 @@ from cli.listing import Orders, limit_option, ordered, sort_option, watchable
 from cli.names import typed_path
 from cli.output import print_status, summarise
 from cli.tables import TableColumn, column
-from cli.verb import DRY, ChangeOptions, Remote, VerbGroup, changing, remote, report_change
+from cli.verb import DRY, ChangeOptions, Remote, VerbGroup, changing, remote, report_change, with_options
 from common.figures import pluralise
-
-
-def _targets(item: dict[str, Any]) -> object:
-    changes = [change for change in item.get("changes", []) if isinstance(change, dict)]
-    first = ", ".join(str(change.get("target")) for change in changes[:3])
-    return f"{first} and {len(changes) - 3} more" if len(changes) > 3 else first
-
-
-def _became(item: dict[str, Any]) -> object:
-    changes = [change for change in item.get("changes", []) if isinstance(change, dict)]
-    if len(changes) != 1:
-        return f"{len(changes)} changes"
-    return f"{summarise(changes[0].get('before'))} -> {summarise(changes[0].get('after'))}"
-
 
 when: Final = time_of("at")
 
 
-def _became_in_short(item: dict[str, Any]) -> object:
-    """`100/s -> 50/s, 3MiB/s`: the limits alone. `sluice history show` has all of it."""
-    changes = [change for change in item.get("changes", []) if isinstance(change, dict)]
+def _targets(item: dict[str, Any], name: Callable[[str], str] = str) -> str:
+    targets = [name(str(change.get("target"))) for change in _changes(item)]
+    first = ", ".join(targets[:3])
+    return f"{first} and {len(targets) - 3} more" if len(targets) > 3 else first
+
+
+def _became(item: dict[str, Any], text: Callable[[object], str] = summarise) -> str:
+    changes = _changes(item)
     if len(changes) != 1:
         return f"{len(changes)} changes"
-    return f"{_in_short(changes[0].get('before'))} -> {_in_short(changes[0].get('after'))}"
+    return f"{text(changes[0].get('before'))} -> {text(changes[0].get('after'))}"
+
+
+def _changes(item: dict[str, Any]) -> list[dict[str, Any]]:
+    return [change for change in item.get("changes", []) if isinstance(change, dict)]
 
 
 def _in_short(stored: object) -> str:
+    """The limits alone, `50/s, 3MiB/s`. `sluice history show` has all of it."""
     if not isinstance(stored, dict):
         return "none"
     if isinstance(stored.get("quotas"), int):
@@ -54,10 +50,8 @@ def _in_short(stored: object) -> str:
     return ", ".join([*limits, *([str(mode)] if mode else [])]) or summarise(stored)
 
 
-def _typed_targets(item: dict[str, Any]) -> object:
-    changes = [change for change in item.get("changes", []) if isinstance(change, dict)]
-    first = ", ".join(typed_path(str(change.get("target"))) for change in changes[:3])
-    return f"{first} and {len(changes) - 3} more" if len(changes) > 3 else first
+def _typed_targets(item: dict[str, Any]) -> str:
+    return _targets(item, typed_path)
 
 
 _OF_THE_TARGET: Final = re.compile(r"(PUT|PATCH|DELETE) /")
@@ -79,7 +73,7 @@ COLUMNS: Final[list[TableColumn]] = [
     column("by", "by", rank=3, below=True),
     column("action", "action", rank=5, people=_cause, below=True),
     TableColumn("what", _targets, 0, people=_typed_targets, whole=True),
-    TableColumn("change", _became, 4, people=_became_in_short, below=True),
+    TableColumn("change", _became, 4, people=lambda item: _became(item, _in_short), below=True),
     column("reason", "reason", rank=6, below=True),
 ]
 CHANGES: Final[list[TableColumn]] = [
@@ -104,7 +98,8 @@ ORDERS: Final[Orders] = {
 
 def journal_options(orders: Orders) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Options that choose lines of a journal, and their order: those of the API's history and audit."""
-    options = (
+    return lambda command: with_options(
+        command,
         sort_option(orders, "latest", "Order of the lines that --limit leaves, which are the latest."),
         limit_option(50),
         click.option("--by", metavar="NAME", help="Only lines of the token of this name."),
@@ -115,13 +110,6 @@ def journal_options(orders: Orders) -> Callable[[Callable[..., Any]], Callable[.
         click.option("--since", metavar="TIME", help="Only lines from this time on, e.g. 2026-11-21T12:00:00Z."),
         click.option("--until", metavar="TIME", help="Only lines before this time."),
     )
-
-    def with_them(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return with_them
 
 
 def journal_lines(remote: Remote, target: str, orders: Orders, sort: str, most: int, chosen: dict[str, str | None]) -> list[dict[str, Any]]:

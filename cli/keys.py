@@ -17,6 +17,7 @@ import click
 
 from cli.client import path
 from cli.exits import CommandError
+from cli.verb import with_options
 from common.failures import USAGE
 from limiter.operations import CONSUME, OPERATION_RECORDS, OPERATIONS, PRODUCE
 from limiter.protocols import PROTOCOL_NAMES
@@ -32,9 +33,11 @@ OPERATION: Final = click.option(
 
 def sender_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that say whose messages are meant."""
-    for name, key in reversed(SENDER_KEYS.items()):
-        command = click.option(f"--{name.replace('_', '-')}", metavar=key.metavar, help=f"For messages {key.sender}.")(command)
-    return command
+    options = (
+        click.option(f"--{name.replace('_', '-')}", metavar=key.metavar, help=f"For messages {key.sender}.")
+        for name, key in SENDER_KEYS.items()
+    )
+    return with_options(command, *options)
 
 
 def topic_path(words: tuple[str, ...]) -> str:

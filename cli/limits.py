@@ -20,7 +20,7 @@ from cli.limit_columns import IN_USE, LEVELS
 from cli.listing import limit_option, sort_option, watchable
 from cli.output import Column, on_terminal, print_status, prose, summarise, wide_wanted
 from cli.tables import column
-from cli.verb import ChangeOptions, Remote, VerbGroup, changing, remote, report_change
+from cli.verb import ChangeOptions, Remote, VerbGroup, changing, remote, report_change, with_options
 from common.failures import USAGE
 from common.shell_words import command as command_line
 from limiter.operations import CONSUME
@@ -72,7 +72,8 @@ def setting_option(row: RuleSetting) -> Callable[..., Any]:
 
 def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of a live change."""
-    options = (
+    return with_options(
+        command,
         click.option(
             "--messages", metavar="RATE", callback=checked(parse_rate), help="Rate of messages, e.g. 500/s, 30k/min; 0/s refuses all."
         ),
@@ -107,9 +108,6 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--no-end", is_flag=True, help="The change has no end, though the earlier one has."),
     )
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
 def _candidate(options: dict[str, Any]) -> dict[str, Any] | str | None:
@@ -157,19 +155,19 @@ def show_key(remote: Remote, reply: Reply) -> None:
 
 
 def show(remote: Remote, reply: Reply, rows: Callable[[dict[str, Any]], Any], shown: Sequence[Column]) -> None:
-    body = reply.body
-    if remote.form == "table" and isinstance(body, dict) and body.get("dry_run"):
+    body = reply.members
+    if remote.form == "table" and body.get("dry_run"):
         rows_of_topics = _preview(body)
         if rows_of_topics:
             remote.emit(rows_of_topics, [column("protocol", "protocol"), column("topic", "topic"), column("", "when"), *LEVELS])
         else:
             print_status("no topic in use would have another limit; one that is used later would")
-    elif remote.form == "table" and isinstance(body, dict) and isinstance(rows(body), list):
+    elif remote.form == "table" and isinstance(rows(body), list):
         remote.emit(rows(body), shown)
-    elif remote.form != "table" and isinstance(body, dict) and reply.etag:
+    elif remote.form != "table" and body and reply.etag:
         remote.emit({**body, "version": reply.etag.strip('"')})
     else:
-        remote.emit(body)
+        remote.emit(reply.body)
 
 
 def show_lines(lines: Iterable[str]) -> None:
@@ -189,7 +187,7 @@ def _preview(body: dict[str, Any]) -> list[dict[str, Any]]:
 
 def keep_end(body: dict[str, Any], seen: Reply, *, no_end: bool) -> bool:
     """Let the change end when the one that it replaces does, unless it says otherwise; whether it does so."""
-    earlier = seen.body.get("override") if isinstance(seen.body, dict) else None
+    earlier = seen.members.get("override")
     if no_end or "expires" in body or not isinstance(earlier, dict) or not earlier.get("expires"):
         return False
     body["expires"] = earlier["expires"]
@@ -198,7 +196,7 @@ def keep_end(body: dict[str, Any], seen: Reply, *, no_end: bool) -> bool:
 
 def report_end(reply: Reply, *, kept: bool) -> None:
     """Report when the change ends."""
-    stored = reply.body.get("override") if isinstance(reply.body, dict) else None
+    stored = reply.members.get("override")
     if isinstance(stored, dict) and stored.get("expires"):
         why = ", as the earlier change did (--for says another end, --no-end none)" if kept else ""
         print_status(f"it holds until {stored['expires']}{why}")
@@ -206,7 +204,7 @@ def report_end(reply: Reply, *, kept: bool) -> None:
 
 def report_remarks(reply: Reply) -> None:
     """Print the gateway's sentences on what is changed: above all on limits that are not enforced."""
-    for remark in reply.body.get("remarks") or [] if isinstance(reply.body, dict) else []:
+    for remark in reply.members.get("remarks") or []:
         print_status(str(remark))
 
 
@@ -214,7 +212,7 @@ def report_unseen(client: AdminClient, seen: Reply) -> None:
     """Report which topics have a name like one of which no message has come: perhaps it is mistyped, and its limit limits nothing."""
     from cli.why_facts import near_names
 
-    body = seen.body if isinstance(seen.body, dict) else {}
+    body = seen.members
     topic, protocol = str(body.get("topic") or ""), str(body.get("protocol"))
     if not topic or any(level.get("usage") for level in body.get("levels") or [] if level.get("per") == "topic"):
         return
@@ -246,11 +244,11 @@ def report_encoded(key: tuple[str, ...]) -> None:
 
 def report_replaced(change: ChangeOptions, seen: Reply, reply: Reply) -> None:
     """Report which live change the new one replaces, if there was one, and which of the two lasts longer."""
-    earlier = seen.body.get("override") if isinstance(seen.body, dict) else None
+    earlier = seen.members.get("override")
     if not isinstance(earlier, dict):
         return
     print_status(f"{'would replace' if change.dry_run else 'replaced'} the earlier change: {summarise(earlier)}")
-    body = reply.body if isinstance(reply.body, dict) else {}
+    body = reply.members
     new = body.get("override") or next((each.get("after") for each in body.get("changes") or []), None)
     before, end = earlier.get("expires"), new.get("expires") if isinstance(new, dict) else None
     if end and not (before and datetime.fromisoformat(before) <= datetime.fromisoformat(end)):
@@ -301,17 +299,18 @@ def get(remote: Remote, key: tuple[str, ...], operation: str | None, **sender: s
     """
     if key[0] not in PROTOCOL_NAMES or (operation == CONSUME and key[0] == "rocketmq" and not any(sender.values())):
         reply = remote.client.ask("GET", any_key_path(key, operation))
-        if remote.form == "table" and on_terminal() and not wide_wanted() and isinstance(reply.body, dict) and reply.body.get("levels"):
+        levels = reply.members.get("levels")
+        if remote.form == "table" and on_terminal() and not wide_wanted() and levels:
             show_lines(folded(reply.body))
         else:
             show_key(remote, reply)
-        if isinstance(reply.body, dict) and not reply.body.get("levels"):
+        if not levels:
             print_status("no limit holds for this key alone; `sluice limits set` gives it one")
         report_remarks(reply)
         return
     query = {"explain": "1", **{name: value for name, value in {**sender, "operation": operation}.items() if value is not None}}
     reply = remote.client.ask("GET", topic_path(key), query=query)
-    body = reply.body if isinstance(reply.body, dict) else {}
+    body = reply.members
     if remote.form != "table" or (body.get("levels") != [] and not body.get("explanation")):
         show_key(remote, reply)
         report_remarks(reply)

@@ -17,6 +17,7 @@ import click
 from cli.exits import CommandError, passes
 from cli.output import captured, clean, on_terminal, terminal_width
 from cli.tables import Read, column, shorten
+from cli.verb import read_seconds
 from common.failures import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -84,17 +85,7 @@ def moment_of(*names: str) -> Read:
 
 
 def _watch_seconds(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
-    if value is None:
-        return None
-    from limiter.units import parse_duration
-
-    try:
-        seconds = parse_duration(value if not value.replace(".", "", 1).isdigit() else f"{value}s") / 1e9
-    except ValueError as error:
-        raise click.BadParameter(f"{error}; write seconds, such as --watch 5") from None
-    if not MIN_WATCH_S <= seconds <= 86400:
-        raise click.BadParameter(f"{value} is outside {MIN_WATCH_S:g}s to 24h")
-    return seconds
+    return None if value is None else read_seconds(value, MIN_WATCH_S, "; write seconds, such as --watch 5")
 
 
 def watchable(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -20,7 +20,7 @@ from cli.literal_match import WholeName, command_with, unseen_name
 from cli.output import print_status
 from cli.tables import ESSENTIAL, TableColumn, column
 from cli.traffic_columns import byte_limit, limit_in_figures, some
-from cli.verb import ChangeOptions, Remote, VerbGroup, changing, remote, report_change
+from cli.verb import ChangeOptions, Remote, VerbGroup, changing, remote, report_change, with_options
 from common import figures
 from common.failures import CONFLICT, NOT_FOUND, POLICY, USAGE
 from limiter.operations import HELD_OPERATIONS, OPERATIONS, PRODUCE
@@ -104,7 +104,7 @@ def set_rule(remote: Remote, change: ChangeOptions, name: str, **options: Any) -
         seen = client.ask("GET", target)
         kept = keep_end(body, seen, no_end=options["no_end"])
         reply = client.ask("PUT", target, query=change.query(), body=body, if_match=change.if_match(seen))
-    show(remote, reply, lambda body: [body] if "name" in body else None, RULES)
+    _show_rule(remote, reply)
     report_change(change, f"rule {name} changed", f"change rule {name}")
     report_end(reply, kept=kept)
     report_replaced(change, seen, reply)
@@ -124,18 +124,17 @@ def promote(remote: Remote, change: ChangeOptions, name: str) -> None:
     target = path("rules", name)
     with _naming(client, name):
         seen = client.ask("GET", target)
-        if isinstance(seen.body, dict) and seen.body.get("live") and not seen.body.get("candidate"):
+        if seen.members.get("live") and not seen.members.get("candidate"):
             remote.emit(seen.body, None) if remote.form != "table" else click.echo(as_yaml(seen.body))
             print_status(f"{name} was added live and has no candidate: nothing is changed. {PUT_INTO_FILE}")
             return
         body = {"reason": change.reason} if change.reason else {}
         reply = client.ask("POST", f"{target}:promote", query=change.query(), body=body, if_match=change.if_match(seen))
-    show(remote, reply, lambda body: [body] if "name" in body else None, RULES)
-    rule = seen.body if isinstance(seen.body, dict) else {}
-    print_status(f"the candidate of {name}: {tried(rule.get('candidate'), rule.get('candidate_usage'))}")
+    _show_rule(remote, reply)
+    print_status(f"the candidate of {name}: {tried(seen.members.get('candidate'), seen.members.get('candidate_usage'))}")
     report_change(change, f"the candidate of rule {name} is its limit now", f"make the candidate of rule {name} its limit")
     report_remarks(reply)
-    if not change.dry_run and isinstance(reply.body, dict) and reply.body.get("text") and remote.form == "table":
+    if not change.dry_run and reply.members.get("text") and remote.form == "table":
         print_status(PUT_INTO_FILE)
         click.echo(as_yaml(reply.body))
 
@@ -149,12 +148,12 @@ def reset(remote: Remote, change: ChangeOptions, name: str) -> None:
     client = remote.client
     target = path("rules", name)
     seen = _seen_rule(client.ask, target)
-    if seen is not None and isinstance(seen.body, dict) and seen.body.get("live"):
+    if seen is not None and seen.members.get("live"):
         raise CommandError(POLICY, f"{name} was added live and is in no file to return to; `sluice rules remove {name}` takes it away")
     if_match = change.if_match(seen)
     with _naming(client, name):
         reply = client.ask("DELETE", target, query=change.query(), if_match=if_match or "*")
-    show(remote, reply, lambda body: [body] if "name" in body else None, RULES)
+    _show_rule(remote, reply)
     report_change(change, f"rule {name} returned to the file's limit", f"return rule {name} to the file's limit")
     report_remarks(reply)
 
@@ -171,7 +170,7 @@ def show_text(remote: Remote, name: str) -> None:
     client = remote.client
     with _naming(client, name):
         reply = client.ask("GET", path("rules", name))
-    if remote.form == "table" and isinstance(reply.body, dict) and reply.body.get("text"):
+    if remote.form == "table" and reply.members.get("text"):
         click.echo(as_yaml(reply.body))
     else:
         remote.emit(reply.body)
@@ -183,9 +182,7 @@ OPTIONS: Final = {row.key: row for row in RULE_SETTINGS.values() if not row.live
 
 def own_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that only whole rules have."""
-    for row in reversed(OPTIONS.values()):
-        command = setting_option(row)(command)
-    return command
+    return with_options(command, *map(setting_option, OPTIONS.values()))
 
 
 @rules.command(
@@ -243,9 +240,9 @@ def add(remote: Remote, change: ChangeOptions, name: str, **options: Any) -> Non
             [f"for these, too: {command_with(unseen)}", f"for a {unseen.field} to come that is called {unseen.name}: --literal"],
         )
     reply = client.ask("PUT", target, query=change.query(), body=body, if_match=change.if_match(seen), if_new=seen is None)
-    show(remote, reply, lambda body: [body] if "name" in body else None, RULES)
+    _show_rule(remote, reply)
     report_change(change, f"rule {name} added", f"add rule {name}")
-    live = reply.body.get("live") if isinstance(reply.body, dict) else None
+    live = reply.members.get("live")
     if isinstance(live, dict) and live.get("expires"):
         print_status(f"it holds until {live['expires']}")
     report_remarks(reply)
@@ -255,7 +252,7 @@ def add(remote: Remote, change: ChangeOptions, name: str, **options: Any) -> Non
 
 def _unseen_name(client: AdminClient, match: dict[str, str], before: Reply | None) -> WholeName | None:
     """A whole name in the match that has not come; None where that cannot be read, or the rule to be replaced has the same match."""
-    known = before.body.get("match") if before is not None and isinstance(before.body, dict) else None
+    known = None if before is None else before.members.get("match")
     try:
         found = unseen_name(client, match)
     except CommandError:  # the look is a help alone
@@ -273,7 +270,7 @@ def remove(remote: Remote, change: ChangeOptions, name: str) -> None:
     target = path("rules", name)
     with _naming(client, name):
         seen = client.ask("GET", target)
-        if isinstance(seen.body, dict) and not seen.body.get("live"):
+        if seen.members and not seen.members.get("live"):
             raise CommandError(
                 POLICY,
                 f"{name} stands in {seen.body.get('place') or 'the configuration'}: remove it there and `sluice reload`; "
@@ -281,7 +278,7 @@ def remove(remote: Remote, change: ChangeOptions, name: str) -> None:
             )
         reply = client.ask("DELETE", target, query=change.query(), if_match=change.if_match(seen))
     if change.dry_run or remote.form != "table" or (reply.body or {}).get("name"):  # else no rule is left to be shown
-        show(remote, reply, lambda body: [body] if "name" in body else [], RULES)
+        _show_rule(remote, reply)
     report_change(change, f"rule {name} removed", f"remove rule {name}")
 
 
@@ -335,6 +332,10 @@ def as_yaml(body: dict[str, Any]) -> str:
     import yaml
 
     return yaml.safe_dump([body["text"]], sort_keys=False, allow_unicode=True, default_flow_style=None, width=120).rstrip()
+
+
+def _show_rule(remote: Remote, reply: Reply) -> None:
+    show(remote, reply, lambda body: [body] if "name" in body else None, RULES)
 
 
 @contextmanager

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from cli.account_text import culprit
-from cli.explain import moment
+from cli.explain import ago, moment
 from cli.names import typed
 from cli.traffic_columns import limit_and_mode
 from common import figures
@@ -124,11 +123,4 @@ def quotas(status: JSONObject) -> str:
     if not isinstance(found, dict):
         return line("quotas", "none are published")
     at = str(found.get("at") or found.get("computed_at") or "")
-    return line("quotas", f"of {found.get('date') or moment(at)}, published {age(at)} ago by {found.get('by') or 'somebody'}")
-
-
-def age(text: str) -> str:
-    try:
-        return figures.duration(max(0.0, round((datetime.now(UTC) - datetime.fromisoformat(text)).total_seconds())))
-    except ValueError:
-        return "?"
+    return line("quotas", f"of {found.get('date') or moment(at)}, published {ago(at)} ago by {found.get('by') or 'somebody'}")

@@ -148,6 +148,13 @@ class ChangeOptions:
         raise CommandError(FAILED, f"{MAX_ANSWERS} answers were neither y nor n; nothing was changed")
 
 
+def with_options(command: Callable[..., Any], *options: Callable[..., Any]) -> Callable[..., Any]:
+    """`command` with these options, in this order in its help."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 def output_option(command: F) -> F:
     return click.option(
         "-o",
@@ -166,23 +173,26 @@ def optional_list_word(command: F) -> F:
     return click.argument("word", required=False, type=click.Choice(["list"]), metavar="[list]", expose_value=False)(command)
 
 
-def _seconds(_: click.Context, __: click.Parameter, value: str | None) -> float:
-    """`10s`, `500ms`, or a number of seconds."""
+def read_seconds(text: str, least: float, hint: str = "") -> float:
+    """`10s`, `500ms`, or a number of seconds, from `least` to a day. Raises click.BadParameter, with the `hint`."""
     from limiter.units import parse_duration
 
-    text = value or "10s"
     try:
         seconds = parse_duration(text if not text.replace(".", "", 1).isdigit() else f"{text}s") / 1e9
     except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-    if not 0 < seconds <= 86400:
-        raise click.BadParameter(f"{text} is outside 0s to 24h")
+        raise click.BadParameter(f"{error}{hint}") from None
+    if not least <= seconds <= 86400 or not seconds:
+        raise click.BadParameter(f"{text} is outside {least:g}s to 24h")
     return seconds
 
 
 def timeout_option(command: F) -> F:
     """How long to wait for an answer; the command gets `timeout`, in seconds."""
-    return click.option("--timeout", callback=_seconds, metavar="TIME", help="Longest wait for an answer.  [default: 10s]")(command)
+
+    def seconds(_: click.Context, __: click.Parameter, value: str | None) -> float:
+        return read_seconds(value or "10s", 0)
+
+    return click.option("--timeout", callback=seconds, metavar="TIME", help="Longest wait for an answer.  [default: 10s]")(command)
 
 
 def remote(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -258,15 +268,13 @@ def _with_change(command: Callable[..., Any], kept: str, *more: Callable[..., An
     def wrapped(*args: Any, dry_run: bool, reason: str | None, yes: bool, if_version: str | None = None, **kwargs: Any) -> Any:
         return command(*args, change=ChangeOptions(dry_run, if_version, reason, yes), **kwargs)
 
-    options = (
+    return with_options(
+        wrapped,
         click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing."),
         *more,
         click.option("--reason", metavar="TEXT", help=f"The reason; kept in the {kept}."),
         click.option("--yes", "-y", is_flag=True, help="Do not ask."),
     )
-    for option in reversed(options):
-        option(wrapped)
-    return wrapped
 
 
 def report_change(change: ChangeOptions, done: str, would: str) -> None:

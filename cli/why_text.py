@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
 
 from cli.account_text import account_text, fate
 from cli.client_advice import ClientAdvice
-from cli.explain import cost_text, limit, moment, tried_beside
+from cli.explain import ago, cost_text, limit, moment, tried_beside
 from cli.names import words_of_path
 from cli.tables import cell_width, fold
 from cli.why_facts import PATTERN, RAISE, AbsentSender, Findings, Limited, LimitedClient, situations, to_do
@@ -100,14 +99,6 @@ def headline(findings: Findings) -> str:
     text += f" {by}" if by else ""
     since = str((one.event or {}).get("since") or "")
     return f"{text}, since {moment(since)} UTC ({ago(since)})" if since else text
-
-
-def ago(text: str) -> str:
-    """The time since an RFC 3339 moment: `12min 8s`."""
-    try:
-        return figures.duration(max(0.0, round((datetime.now(UTC) - datetime.fromisoformat(text)).total_seconds())))
-    except ValueError:
-        return "?"
 
 
 def level_lines(findings: Findings, one: Limited, width: int) -> Iterator[str]:
