@@ -206,10 +206,6 @@ class Judge:
 
     # ---- one limit over many processes (`limiter.leases.leased_bucket`) ----------------------------------------------------------
 
-    @property
-    def factory(self) -> BucketFactory:
-        return self._in_force.ledger.factory
-
     def make_buckets_with(self, factory: BucketFactory) -> None:
         """Be one side of several that share limits. Before the first key."""
         self._in_force.ledger.factory = factory
@@ -293,18 +289,8 @@ class Judge:
         self._in_force.adopt(at)
         return at
 
-    def state(self, name: TopicName, now: int, operation: str = "produce") -> LimitState | None:
-        """The limit of one topic (level `topic`); None where no message has used it yet: ask `rules.effective` then."""
-        with self._lock:
-            at = self._begin_look(now)
-            for effective in self._in_force.rules.effective(name, operation=operation):
-                bucket = self._in_force.ledger.get(effective.identity) if effective.per == "topic" else None
-                if bucket is not None and self._in_force.bring_in_force(bucket):
-                    return LimitState(bucket, at)
-            return None
-
     def state_of(self, identity: Identity, now: int) -> LimitState | None:
-        """The limit in use of that identity; None where no message has used it yet."""
+        """The limit in use of that identity; None where no message has used it yet: ask `rules.effective` then."""
         with self._lock:
             at = self._begin_look(now)
             bucket = self._in_force.ledger.get(identity)

@@ -122,7 +122,7 @@ class Authentication:
         found = None if token is None else self.tokens.find_digest(token)
         if token is None or found is None:
             raise await self.failed(address, action, request_id)
-        secret = self.sessions.begin_for(token)
+        secret = self.sessions.begin(token)
         await self._audit(Author(found.name, found.role.word, address, request_id), action, how)
         return secret, found
 

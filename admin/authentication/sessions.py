@@ -61,12 +61,8 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._open)
 
-    def begin(self, presented: bytes) -> str:
-        """A new session of the token `presented`, which is a good one; the secret that its cookie has."""
-        return self.begin_for(hashlib.sha256(presented).digest())
-
-    def begin_for(self, token: bytes) -> str:
-        """The same of a token whose digest is known."""
+    def begin(self, token: bytes) -> str:
+        """A new session of the token with this digest, which is a good one; the secret that its cookie has."""
         now = self._clock()
         secret = secrets.token_urlsafe(SECRET_BYTES)
         digest = hashlib.sha256(secret.encode()).digest()

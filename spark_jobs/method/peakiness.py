@@ -17,7 +17,7 @@ import numpy as np
 from spark_jobs.method.level import forecast, forecast_each_day
 from spark_jobs.method.memory import Floats, Memory, find_greatest
 from spark_jobs.method.overload import find_sufficient_rates
-from spark_jobs.method.residuals import Own, Residuals, compute_own_residuals, shrink_to_fleet
+from spark_jobs.method.residuals import Residuals, compute_own_residuals, shrink_to_fleet
 
 PRIOR: Final = 6.0  # times the level; the need of a fleet of which nothing is known (quota-method: five real series)
 MIDDLE: Final = 0.6  # quantile of need / forecast: above most days and below events; of 0.5, 0.6, 0.7 and 0.8 (docs/design/quotas.md 3)
@@ -47,8 +47,8 @@ class _Seen(NamedTuple):
     greatest: Floats  # need of a day
     days: Floats
     messages: Floats  # forecast of a day
-    from_level: Own
-    from_needs: Own
+    from_level: Residuals
+    from_needs: Residuals
 
 
 def estimate_shape(memory: Memory, half_life_days: float = 7.0) -> Shape:
@@ -93,8 +93,8 @@ def _summarise_days(memory: Memory, half_life_days: float) -> _Seen:
 def _join_parts(parts: Sequence[_Seen]) -> _Seen:
     level, need, greatest, days, messages = (np.concatenate([part[at] for part in parts]) for at in range(5))
 
-    def residuals(of: Sequence[Own]) -> Own:
-        return Own(*(np.concatenate(each) for each in zip(*of, strict=True)))
+    def residuals(of: Sequence[Residuals]) -> Residuals:
+        return Residuals(*(np.concatenate(each) for each in zip(*of, strict=True)))
 
     of_level, of_needs = residuals([part.from_level for part in parts]), residuals([part.from_needs for part in parts])
     return _Seen(level, need, greatest, days, messages, of_level, of_needs)

@@ -59,21 +59,6 @@ def drop_only_refused(table: pa.Table) -> pa.Table:
     return table.filter(pa.array(~shut)) if shut.any() else table
 
 
-def remember(
-    table: pa.Table,
-    observed: Mapping[str, int],
-    dimension: str,
-    keys: Sequence[tuple[str, str]],
-    *,
-    scale: Mapping[str, Floats] | None = None,
-    left_out: Mapping[str, NDArray[np.bool_]] | None = None,
-) -> Memory:
-    """The memory of one dimension, from the rows of all its days; the rest as `Remembering`."""
-    found = Remembering(observed, dimension, keys, scale=scale, left_out=left_out)
-    found.add(table)
-    return found.make_memory()
-
-
 class Remembering:
     """The memory of one dimension while it is filled, some rows at a time. `observed`: observed seconds of each remembered day, the newest
     one included; `keys`: the topics, in order.

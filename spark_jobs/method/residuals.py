@@ -22,7 +22,7 @@ ONE_SIGMA: Final = (0.16, 0.84)  # quantiles of a normal distribution a standard
 
 
 class Residuals(NamedTuple):
-    """Per topic, all but `days` and `worth` shrunk towards the fleet's."""
+    """Per topic: of its own days alone, or all but `days` and `worth` shrunk towards the fleet's."""
 
     days: Floats  # how many
     worth: Floats  # days of equal load that they are worth
@@ -32,24 +32,8 @@ class Residuals(NamedTuple):
     usual: Floats  # variance of the usual days, from two quantiles: a few events or idle days do not count
 
 
-class Own(NamedTuple):
-    """The same of each topic's own days alone."""
-
-    days: Floats
-    worth: Floats
-    mean: Floats
-    middle: Floats
-    variance: Floats
-    usual: Floats
-
-
-def compute_residuals(memory: Memory, predicted: Floats, level: Floats, prior: float, quantile: float) -> Residuals:
-    """How far `predicted` (topics x days) was from the days' needs. The fleet's residuals count by `level`; `prior`: the fleet's mean
-    where no day of any topic is known."""
-    return shrink_to_fleet(compute_own_residuals(memory, predicted, quantile), level, prior)
-
-
-def compute_own_residuals(memory: Memory, predicted: Floats, quantile: float) -> Own:
+def compute_own_residuals(memory: Memory, predicted: Floats, quantile: float) -> Residuals:
+    """How far `predicted` (topics x days) was from the days' needs, of each topic's own days alone."""
     with np.errstate(invalid="ignore", divide="ignore"):
         logs = np.log(memory.need / predicted)
     usable = np.isfinite(logs) & (memory.messages >= KEPT_OF_A_SPARSE_DAY)
@@ -61,11 +45,11 @@ def compute_own_residuals(memory: Memory, predicted: Floats, quantile: float) ->
     mean = (weight * logs).sum(axis=1) / np.maximum(worth, 1.0)
     low, high, middle = quantiles(logs, weight, (*ONE_SIGMA, quantile))
     spread = (weight * (logs - mean[:, None]) ** 2).sum(axis=1) / np.maximum(worth, 1.0)
-    return Own(usable.sum(axis=1).astype(np.float64), worth, mean, middle, spread, ((high - low) / 2) ** 2)
+    return Residuals(usable.sum(axis=1).astype(np.float64), worth, mean, middle, spread, ((high - low) / 2) ** 2)
 
 
-def shrink_to_fleet(own: Own, level: Floats, prior: float) -> Residuals:
-    """As `compute_residuals`: the topics are the whole fleet."""
+def shrink_to_fleet(own: Residuals, level: Floats, prior: float) -> Residuals:
+    """The topics are the whole fleet, whose residuals count by `level`; `prior`: its mean where no day of any topic is known."""
     worth, spread = own.worth, own.variance
     share = np.where(worth > 0, np.nan_to_num(level), 0.0)
     least = LEAST_SPREAD**2

@@ -30,15 +30,6 @@ class Remembered:
         self._kept = kept if len(days) <= self._step else ()
         self._known: pa.Table | None = None
 
-    @staticmethod
-    def of(table: pa.Table) -> Remembered:
-        """The rows of a table in memory."""
-
-        def read(days: Sequence[str], names: Sequence[str]) -> pa.Table:
-            return table.select(list(names)).filter(pc.is_in(table["day"], pa.array(days, pa.string())))
-
-        return Remembered(read, sorted(set(table["day"].unique().to_pylist())), 0)
-
     def read_tables(self, names: Sequence[str], days: Collection[str] | None = None) -> Iterator[pa.Table]:
         """The columns `names` of all days, or of those of `days`; each day is in one table. Without a day
         there is one table without rows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import ssl
 from pathlib import Path
@@ -393,6 +394,10 @@ def tokens(tmp_path: Path) -> ValidTokens:
     return ValidTokens(files)
 
 
+def digest_of(name: str) -> bytes:
+    return hashlib.sha256(token_of(name)).digest()
+
+
 def token_of(name: str) -> bytes:
     return (TOKENS["viewer"] + name).encode()
 
@@ -408,7 +413,7 @@ def test_a_session_is_over_to_the_nanosecond(began: int, used: int, *, over: boo
 def test_a_session_ends_when_it_is_idle_and_in_any_case(tokens: ValidTokens) -> None:
     time = Time()
     sessions = Sessions(tokens, time)
-    idle, busy = sessions.begin(token_of("a")).encode(), sessions.begin(token_of("a")).encode()
+    idle, busy = sessions.begin(digest_of("a")).encode(), sessions.begin(digest_of("a")).encode()
     began, step = time.now, IDLE_NS - 1
     while time.now + step < began + LONGEST_NS:
         time.now += step
@@ -428,18 +433,18 @@ def test_sessions_that_nobody_asks_for_again_are_forgotten_when_they_end(tokens:
     time = Time()
     sessions = Sessions(tokens, time)
     for name in "abc":
-        sessions.begin(token_of(name))
+        sessions.begin(digest_of(name))
     time.now += LONGEST_NS
-    sessions.begin(token_of("d"))
+    sessions.begin(digest_of("d"))
     assert len(sessions) == 1
 
 
 def test_the_number_of_sessions_is_bounded_and_the_one_idle_longest_goes(tokens: ValidTokens) -> None:
     sessions = Sessions(tokens, Time())
-    other = sessions.begin(token_of("b")).encode()
-    mine = [sessions.begin(token_of("a")).encode() for _ in range(MAX_PER_TOKEN)]
+    other = sessions.begin(digest_of("b")).encode()
+    mine = [sessions.begin(digest_of("a")).encode() for _ in range(MAX_PER_TOKEN)]
     assert sessions.find(mine[0]) is not None  # used: the next is idle longest now
-    sessions.begin(token_of("a"))
+    sessions.begin(digest_of("a"))
     assert sessions.find(mine[1]) is None
     assert sessions.find(mine[0]) is not None
     assert sessions.find(other) is not None
@@ -449,23 +454,23 @@ def test_the_number_of_sessions_is_bounded_and_the_one_idle_longest_goes(tokens:
 def test_sessions_of_many_tokens_push_out_none_of_another(tokens: ValidTokens) -> None:
     """1,280 sign-ins of five viewers ended the administrator's session (2026-11)."""
     sessions = Sessions(tokens, Time())
-    first = {name: sessions.begin(token_of(name)).encode() for name in "fabcde"}
+    first = {name: sessions.begin(digest_of(name)).encode() for name in "fabcde"}
     for name in "abcde":
         for _ in range(MAX_PER_TOKEN - 1):
-            sessions.begin(token_of(name))
+            sessions.begin(digest_of(name))
     assert [name for name, secret in first.items() if sessions.find(secret) is None] == []
     for _ in range(MAX_PER_TOKEN):
-        sessions.begin(token_of("a"))
+        sessions.begin(digest_of("a"))
     assert [name for name, secret in first.items() if sessions.find(secret) is None] == ["a"], "a token has no more than its own"
     assert len(sessions) == 5 * MAX_PER_TOKEN + 1
 
 
 def test_no_secret_is_kept(tokens: ValidTokens) -> None:
     sessions = Sessions(tokens, Time())
-    secret = sessions.begin(token_of("a"))
+    secret = sessions.begin(digest_of("a"))
     assert secret.encode() not in repr(sessions._open).encode()
     assert sessions.find(secret[:-1].encode()) is None
-    assert len({sessions.begin(token_of("a")) for _ in range(100)}) == 100
+    assert len({sessions.begin(digest_of("a")) for _ in range(100)}) == 100
 
 
 def head(host: bytes, sent: bytes) -> Head:

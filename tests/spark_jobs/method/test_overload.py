@@ -9,9 +9,9 @@ from spark_jobs.days import Day
 from spark_jobs.method.memory import Memory
 from spark_jobs.method.overload import MOST_LOST, SHARE, find_sufficient_rates
 from spark_jobs.method.peakiness import JOBS, estimate_job_share, estimate_shape
-from spark_jobs.method.remember import find_keys, remember
+from spark_jobs.method.remember import find_keys
 from spark_jobs.state.topic_day import make_topic_rows
-from support.quota_weeks.memories import memory_of
+from support.quota_weeks.memories import memory_of, remember
 from support.quota_weeks.nights import topic_seconds
 
 import pyarrow as pa  # isort: skip

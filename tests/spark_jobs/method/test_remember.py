@@ -14,12 +14,12 @@ from spark_jobs.days import Day
 from spark_jobs.method.history import History
 from spark_jobs.method.missing import compute_gateway_shares, compute_missing_factors
 from spark_jobs.method.outcomes import OUTCOMES
-from spark_jobs.method.remember import COLUMNS, compute_evenness, find_keys, list_days, remember
+from spark_jobs.method.remember import COLUMNS, compute_evenness, find_keys, list_days
 from spark_jobs.schemas import TOPICS
-from spark_jobs.state.remembered import Remembered
 from spark_jobs.state.tables import read_arrow
 from spark_jobs.state.topic_day import make_topic_rows
 from spark_jobs.storage.location import Location
+from support.quota_weeks.memories import remember, remembered_of
 from support.quota_weeks.nights import Nights, topic_seconds
 from support.quota_weeks.weeks import Week
 
@@ -144,8 +144,8 @@ def test_a_missing_gateway_s_share_is_that_of_the_days_before() -> None:
     topics = pa.concat_tables(nights.topics)
     keys = find_keys(topics)
     assert rows_.num_rows == 0
-    assert list(compute_gateway_shares(Remembered.of(topics), DATES[1], keys)) == [{"x": 0.75, "y": 0.25}]
-    found = compute_missing_factors(Remembered.of(topics), [*nights.manifests, facts], "messages", keys)
+    assert list(compute_gateway_shares(remembered_of(topics), DATES[1], keys)) == [{"x": 0.75, "y": 0.25}]
+    found = compute_missing_factors(remembered_of(topics), [*nights.manifests, facts], "messages", keys)
     assert list(found) == [DATES[2]]
     assert found[DATES[2]][0] == pytest.approx(4)
 
@@ -164,13 +164,13 @@ def test_the_share_of_a_gateway_that_is_missing_again_is_that_of_the_days_that_h
         days.append(facts)
         tables.append(rows_)
     topics = pa.concat_tables(tables)
-    found = compute_missing_factors(Remembered.of(topics), days, "messages", find_keys(topics))
+    found = compute_missing_factors(remembered_of(topics), days, "messages", find_keys(topics))
     assert [found[date][0] for date in DATES[2:4]] == pytest.approx([4, 4])
-    assert list(compute_missing_factors(Remembered.of(topics), days[2:], "messages", find_keys(topics))[DATES[3]]) == [1], (
+    assert list(compute_missing_factors(remembered_of(topics), days[2:], "messages", find_keys(topics))[DATES[3]]) == [1], (
         "those are forgotten"
     )
     both = [*days[:3], replace(days[3], missing_gateways=["never", "x"])]
-    assert list(compute_missing_factors(Remembered.of(topics), both, "messages", find_keys(topics))[DATES[3]]) == pytest.approx([4]), (
+    assert list(compute_missing_factors(remembered_of(topics), both, "messages", find_keys(topics))[DATES[3]]) == pytest.approx([4]), (
         "of one that never was nothing is known"
     )
 
@@ -193,7 +193,7 @@ def test_what_a_gateway_has_more_of_than_usual_is_no_part_of_what_is_missing(sec
     here = {name: {"seconds": each} for name, each in seconds.items()}
     facts, _ = nights.day(Week(Day(DATES[1]), 86_400, []), gateways=here, missing_gateways=["x", "y"])
     topics = pa.concat_tables(nights.topics)
-    found = compute_missing_factors(Remembered.of(topics), [*nights.manifests, facts], "messages", find_keys(topics))
+    found = compute_missing_factors(remembered_of(topics), [*nights.manifests, facts], "messages", find_keys(topics))
     assert found[DATES[1]][0] == pytest.approx(factor)
 
 

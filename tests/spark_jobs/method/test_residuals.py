@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from spark_jobs.method.residuals import LEAST_SPREAD, PRIOR_DAYS, compute_residuals, quantiles
-from support.quota_weeks.memories import memory_of
+from spark_jobs.method.residuals import LEAST_SPREAD, PRIOR_DAYS, quantiles
+from support.quota_weeks.memories import compute_residuals, memory_of
 
 
 def test_quantiles_of_equal_weights_are_interpolated_between_the_middles_of_the_days() -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from spark_jobs.method.memory import Memory
+from spark_jobs.method.memory import Floats, Memory
+from spark_jobs.method.remember import Remembering
+from spark_jobs.method.residuals import Residuals, compute_own_residuals, shrink_to_fleet
 from spark_jobs.state.loss_surface import OVERLOADS
+from spark_jobs.state.remembered import Remembered
 
 
 def memory_of(mean: Any, need: Any = None, messages: Any = None, **others: Any) -> Memory:
@@ -30,3 +36,23 @@ def memory_of(mean: Any, need: Any = None, messages: Any = None, **others: Any) 
         censored=np.asarray(others.get("censored", np.zeros(level.shape)), np.bool_),
         **arrays,
     )
+
+
+def remember(table: pa.Table, observed: Mapping[str, int], dimension: str, keys: Sequence[tuple[str, str]], **others: Any) -> Memory:
+    """The memory of one dimension, from the rows of all its days; the rest as `Remembering`."""
+    found = Remembering(observed, dimension, keys, **others)
+    found.add(table)
+    return found.make_memory()
+
+
+def remembered_of(table: pa.Table) -> Remembered:
+    """The rows of a table in memory."""
+
+    def read(days: Sequence[str], names: Sequence[str]) -> pa.Table:
+        return table.select(list(names)).filter(pc.is_in(table["day"], pa.array(days, pa.string())))
+
+    return Remembered(read, sorted(set(table["day"].unique().to_pylist())), 0)
+
+
+def compute_residuals(memory: Memory, predicted: Floats, level: Floats, prior: float, quantile: float) -> Residuals:
+    return shrink_to_fleet(compute_own_residuals(memory, predicted, quantile), level, prior)

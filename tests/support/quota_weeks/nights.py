@@ -20,8 +20,8 @@ from spark_jobs.night import Night, NightResult, compute_night
 from spark_jobs.nights.rails import Rails, hold
 from spark_jobs.parameters import Parameters
 from spark_jobs.state.manifest import Manifest
-from spark_jobs.state.remembered import Remembered
 from spark_jobs.state.topic_day import TOPICS, TopicSeconds, make_topic_rows
+from support.quota_weeks.memories import remembered_of
 from support.quota_weeks.weeks import Week
 
 KEPT = [name for name in TOPICS.names if name not in {"losses", "first_step"}]
@@ -70,7 +70,7 @@ class Nights:
         topics = pa.concat_tables([each.select(KEPT) for each in [*self.topics, table]])
         outcomes = pa.concat_tables([OUTCOMES.empty_table(), *self.outcomes])
         day = Day(facts.date, facts.zone)
-        of = Remembered.of
+        of = remembered_of
         return Night(day, days, of(topics), of(table), of(outcomes), self.parameters, self.live, "2026-11-21T01:00:00Z", "test", self.pins)
 
 

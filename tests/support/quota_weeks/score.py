@@ -24,11 +24,12 @@ from spark_jobs.method import guard, scale
 from spark_jobs.method.decide import compute_floors, decide, find_largest
 from spark_jobs.method.memory import Floats, Memory
 from spark_jobs.method.peakiness import Shape, estimate_shape
-from spark_jobs.method.remember import find_keys, remember
+from spark_jobs.method.remember import find_keys
 from spark_jobs.nights.rails import Rails, hold
 from spark_jobs.parameters import Parameters
 from spark_jobs.state.loss_surface import BURSTS_S, Surface, Surfaces
 from spark_jobs.state.topic_day import TOPICS, make_topic_rows, read_surface
+from support.quota_weeks.memories import remember
 from support.quota_weeks.raised import MOST, Day, Quotas, nights_raised
 from support.quota_weeks.rules import RULES
 from support.quota_weeks.weeks import Week

@@ -452,11 +452,6 @@ class Consumers:
         channel = self.channels.get(channel_id)
         return None if channel is None else channel.declared
 
-    def any_limited(self, channel_id: int) -> bool:
-        """Whether a rule limits a consumer of channel `channel_id`."""
-        channel = self.channels.get(channel_id)
-        return channel is not None and any(self.judge.limited(consumer.key) for consumer in channel.tags.values())
-
     def any_stream(self, channel_id: int) -> bool:
         """Whether a consumer of channel `channel_id` reads a stream, or may do so."""
         channel = self.channels.get(channel_id)
