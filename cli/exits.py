@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import IO, Any, Final
 
 import click
 
-from common.failures import UNREACHABLE, Failure
+from common.failures import FAILED, UNREACHABLE, Failure
 
 # `sluice quotas plan` alone:
 NO_CHANGE: Final = 0
@@ -15,6 +17,15 @@ CHANGES: Final = 2
 GUARD_RAIL: Final = 3
 QUOTA_CONFLICT: Final = 4
 INSUFFICIENT: Final = 5
+
+
+@contextmanager
+def spark_part() -> Iterator[None]:
+    """For imports of Spark's part. Raises CommandError where it is not installed."""
+    try:
+        yield
+    except ImportError as error:
+        raise CommandError(FAILED, f"Spark's part is not installed ({error}): pip install 'sluice-gateway[spark]'") from None
 
 
 class CommandError(Failure, click.ClickException):

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cli.exits import CommandError
+from cli.exits import CommandError, spark_part
 from cli.output import Column, clean, emit, print_status
+from cli.quota_report import snapshot_in
 from cli.verb import Verb
-from common.failures import FAILED, INVALID, USAGE
+from common import figures
+from common.failures import FAILED, INVALID
 from common.figures import pluralise
-from limiter.quota_snapshot import Snapshot, SnapshotError, load
+from limiter.quota_snapshot import Snapshot
 
 if TYPE_CHECKING:
     from limiter.rules.rule import Rule
@@ -27,14 +29,7 @@ MAX_CLIENT: Final = 18
 
 
 def number(value: float | None) -> str:
-    """`987`, `12.3k`, `4.56M`: at most five characters."""
-    if value is None:
-        return "-"
-    for unit in ("", "k", "M", "G", "T"):
-        if abs(value) < 999.5 or unit == "T":
-            break
-        value /= 1000
-    return f"{value:.0f}{unit}" if unit == "" or value >= 99.95 else f"{value:.1f}{unit}"
+    return "-" if value is None else figures.count(value)
 
 
 def percent(share: float | None) -> str:
@@ -86,12 +81,7 @@ def _candidates(files: tuple[Path, ...]) -> dict[str, Snapshot]:
     found: dict[str, Snapshot] = {}
     for file in files:
         name = file.stem if stems.count(file.stem) == 1 and file.stem not in RESERVED else str(file)
-        try:
-            found[name] = load(file.read_bytes())
-        except OSError as error:
-            raise CommandError(USAGE, f"--quotas: {file}: {error.strerror}") from None
-        except SnapshotError as error:
-            raise CommandError(INVALID, f"--quotas: {file}: {error}") from None
+        found[name] = snapshot_in(file, "--quotas: ")
     return found
 
 
@@ -143,10 +133,8 @@ def backtest(ctx: click.Context, /, files: tuple[Path, ...], limits: Path | None
     Exit 0, 1 failed, 2 usage, 3 a file of limits or quotas is faulty, 5 no day could be played, 130 interrupted.
     """
     candidates, rules = _candidates(files), _rules(limits)
-    try:
+    with spark_part():
         from spark_jobs.backtest.commands import backtest as run
-    except ImportError as error:
-        raise CommandError(FAILED, f"Spark's part is not installed ({error}): pip install 'sluice-gateway[spark]'") from None
     first = given.pop("first")
     code, found = run(first, given.pop("last") or first, candidates=candidates, rules=rules, **given)
     if found is None:

@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from cli.client import AdminClient, token_for
-from cli.exits import CommandError
+from cli.exits import CommandError, spark_part
 from cli.interrupts import sigterm_as_interrupt
 from cli.output import emit, print_status
 from cli.quota_options import parameter_options, rail_options
@@ -93,13 +93,11 @@ def nightly(
     Exit 0 published, or nothing to do; 1 failed; 2 usage; 3 stopped by a rail or the backtest; 4 a gateway is away, refuses the token or
     was changed meanwhile; 5 insufficient input, such as a gateway whose log is missing; 130 interrupted. But for 0 nothing was published.
     """
-    try:
+    with spark_part():
         from spark_jobs.commands import compute
         from spark_jobs.days import Day, yesterday
         from spark_jobs.errors import EnvironmentFaultError
         from spark_jobs.storage.location import Location
-    except ImportError as error:
-        raise CommandError(FAILED, f"Spark's part is not installed ({error}): pip install 'sluice-gateway[spark]'") from None
     try:
         parameters = checked(given, more["exclude"], more["pins"], more["driver_memory"], more["conf"])
         zone = parameters.time_zone

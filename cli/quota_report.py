@@ -37,14 +37,14 @@ QUOTAS: Final[list[Column]] = [
 ]
 
 
-def snapshot_in(file: Path) -> Snapshot:
-    """The snapshot in `file`; raises CommandError: 2 where there is no such file, 3 where it is no snapshot."""
+def snapshot_in(file: Path, option: str = "") -> Snapshot:
+    """The snapshot in `file`; raises CommandError, which begins with `option`: 2 where there is no such file, 3 where it is no snapshot."""
     try:
         return load(file.read_bytes())
     except OSError as error:
-        raise CommandError(USAGE, f"{file}: {error.strerror}") from None
+        raise CommandError(USAGE, f"{option}{file}: {error.strerror}") from None
     except SnapshotError as error:
-        raise CommandError(INVALID, f"{file}: {error}") from None
+        raise CommandError(INVALID, f"{option}{file}: {error}") from None
 
 
 def snapshot_of(reply: Reply) -> Snapshot:

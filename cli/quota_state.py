@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from cli.exits import CommandError
+from cli.exits import CommandError, spark_part
 from common.failures import FAILED, USAGE
 from limiter.quota_snapshot import Snapshot
 from spark_jobs.nights.files import QUOTAS, Nights
@@ -19,8 +19,6 @@ from spark_jobs.nights.gateways import LONG, drop_long_evidence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-INSTALL: Final = "Spark's part is not installed ({}): pip install 'sluice-gateway[spark]'"
 
 
 def with_nights(live: Snapshot, state: str, conf: Sequence[str] = ()) -> tuple[Snapshot, str]:
@@ -68,13 +66,11 @@ def _sha256s(given: object) -> set[str]:
 @contextmanager
 def _nights(state: str, conf: Sequence[str]) -> Iterator[Nights]:
     """The nights under STATE; where it is not of this machine, Spark runs meanwhile."""
-    try:
+    with spark_part():
         from spark_jobs.errors import EnvironmentFaultError
         from spark_jobs.sizing import UNKNOWN_BYTES, parse_conf_options
         from spark_jobs.storage.choice import storage_for
         from spark_jobs.storage.location import Location
-    except ImportError as error:
-        raise CommandError(FAILED, INSTALL.format(error)) from None
     try:
         place, settings = Location.of("state", state), parse_conf_options(conf)
     except ValueError as error:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 
 from cli.client import Reply
-from cli.exits import CHANGES, GUARD_RAIL, INSUFFICIENT, NO_CHANGE, QUOTA_CONFLICT, CommandError
+from cli.exits import CHANGES, GUARD_RAIL, INSUFFICIENT, NO_CHANGE, QUOTA_CONFLICT, CommandError, spark_part
 from cli.interrupts import sigterm_as_interrupt
 from cli.limits import report_remarks
 from cli.output import Column, column, columns, print_status
@@ -154,10 +154,8 @@ def compute(
 
     Exit 0, 1 failed, 2 usage, 5 insufficient input, 130 interrupted.
     """
-    try:
+    with spark_part():
         from spark_jobs.commands import compute as compute_quotas
-    except ImportError as error:
-        raise CommandError(FAILED, f"Spark's part is not installed ({error}): pip install 'sluice-gateway[spark]'") from None
     log, state, output, master = (paths.pop(name) for name in ("log", "state", "output", "master"))
     with sigterm_as_interrupt():
         code = compute_quotas(log, date, state, output, master, exclude=exclude, allow_partial=allow_partial, **paths, **given)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 DIGITS: Final = 3
-_THOUSANDS: Final = ("", "k", "M", "G", "T")
-_BINARY: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+_THOUSANDS: Final = ("", "k", "M", "G", "T", "P")
+_BINARY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _TIMES: Final = (
     (86400.0, "d", 3600.0, "h"),
     (3600.0, "h", 60.0, "min"),
@@ -67,7 +67,7 @@ def digits(number: float) -> str:
     if number == 0:
         return "0"
     whole = len(str(int(abs(float(f"{number:.{DIGITS}g}")))))
-    places = max(DIGITS - whole, 0) if abs(number) >= 1 else 9
+    places = max(DIGITS - whole, 0) if abs(number) >= 1 else 12
     text = f"{float(f'{number:.{DIGITS}g}'):.{places}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 

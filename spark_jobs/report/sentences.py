@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from common.figures import digits
 from spark_jobs.report.facts import ALTERNATIVES, DIMENSIONS, NAMES, PUBLISHED, ROUNDING, RULES, FleetFacts, NightFacts, SideFacts, Topic
 from spark_jobs.report.tomorrow import past_days, read_expected
 from spark_jobs.report.words import (
@@ -13,7 +14,6 @@ from spark_jobs.report.words import (
     amount_text,
     clean_text,
     day_after,
-    digits_text,
     factor_text,
     is_weekend,
     moment_text,
@@ -276,9 +276,7 @@ def reason_of(topic: Topic) -> str:
 
 def gateways_text(topic: Topic) -> str:
     """`gw-a 62 %, gw-b 38 %`."""
-    named = ", ".join(
-        f"{clean_text(name, 40)} {digits_text(part * 100) if part else '0'} %" for name, part in topic.gateways[:FEW_GATEWAYS]
-    )
+    named = ", ".join(f"{clean_text(name, 40)} {digits(part * 100)} %" for name, part in topic.gateways[:FEW_GATEWAYS])
     more = len(topic.gateways) - FEW_GATEWAYS
     return (named + (f" and {more} more" if more > 0 else "")) or UNKNOWN
 

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
+from common.figures import digits
 from spark_jobs.method.promise import LEAST_EVIDENCE, LEAST_NIGHTS, LONG_NIGHTS
 from spark_jobs.report.facts import FleetFacts, SideFacts, Topic
-from spark_jobs.report.words import UNKNOWN, amount_text, day_after, digits_text, named_day, number_text, pluralise, rate_text, share_text
+from spark_jobs.report.words import UNKNOWN, amount_text, day_after, named_day, number_text, pluralise, rate_text, share_text
 
 MOST_OF_IT: Final = 0.8  # part of the refused messages: the hours that have it are worth naming (a guess)
 MAX_ROWS: Final = 10  # topics in the table under the figure (a guess: with the changes one screen)
@@ -215,4 +216,4 @@ def hours_text(hours: tuple[float, ...]) -> str:
             break
     if length == count:
         return "all day"
-    return f"{digits_text(min(part, 1.0) * 100)} % from {start:02}:00 to {(start + length) % count:02}:00"
+    return f"{digits(min(part, 1.0) * 100)} % from {start:02}:00 to {(start + length) % count:02}:00"

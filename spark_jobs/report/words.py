@@ -11,14 +11,13 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
+from common import figures
 from common.unsafe_characters import UNSAFE
 
 UNKNOWN: Final = "not known yet"
 TIMES: Final = "\u00d7"  # the sign, not the letter x
 MAX_NAME_CHARS: Final = 96  # characters of a topic's name that are shown; the JSON twin has all of it (a guess: two lines of a phone)
 
-_THOUSANDS: Final = ("", "k", "M", "G", "T", "P")
-_BINARY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _SLOWER: Final = ((1, "s"), (60, "min"), (3600, "h"), (86400, "day"))  # seconds, unit
 
 
@@ -33,35 +32,14 @@ def clean_text(text: object, most: int | None = None) -> str:
 
 def number_text(number: float) -> str:
     """Three digits: `1.23k`, `45.6`, `0.0123`, `7`."""
-    if number < 0:
-        return f"-{number_text(-number)}"
-    if number == 0 or not math.isfinite(number):
-        return "0" if number == 0 else "∞"
-    size = 0
-    while number >= 999.5 and size + 1 < len(_THOUSANDS):
-        number /= 1000
-        size += 1
-    return digits_text(number) + _THOUSANDS[size]
-
-
-def digits_text(number: float) -> str:
-    """A number from 0 to 999 with three digits that count, without noughts at the end."""
-    places = max(0, 2 - math.floor(math.log10(number))) if number > 0 else 0
-    text = f"{number:.{min(places, 12)}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    return figures.count(number) if math.isfinite(number) else "∞"
 
 
 def amount_text(dimension: str, number: float | None) -> str:
     """Messages as `1.23M`, bytes as `1.23 GiB`."""
     if number is None:
         return UNKNOWN
-    if dimension != "bytes":
-        return number_text(number)
-    size = 0
-    while number >= 999.5 and size + 1 < len(_BINARY):
-        number /= 1024
-        size += 1
-    return f"{digits_text(number)} {_BINARY[size]}"
+    return figures.size(number) if dimension == "bytes" else number_text(number)
 
 
 def rate_text(dimension: str, each_second: float | None) -> str:
@@ -82,7 +60,7 @@ def share_text(part: float | None) -> str:
         return UNKNOWN
     if 0 < part < 1e-5:
         return "< 0.001 %"
-    return f"{digits_text(part * 100) if part else 0} %"
+    return f"{figures.digits(part * 100)} %"
 
 
 def factor_text(factor: float | None) -> str:

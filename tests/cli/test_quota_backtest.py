@@ -51,7 +51,8 @@ def test_a_file_gets_the_json_beside_the_table(tmp_path: Path, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(None, "-"), (0, "0"), (999, "999"), (1000, "1.0k"), (12_345, "12.3k"), (999_960, "1.0M"), (5e14, "500T")]
+    ("value", "text"),
+    [(None, "-"), (0, "0"), (999, "999"), (1000, "1k"), (4_561_000, "4.56M"), (12_345, "12.3k"), (999_960, "1M"), (5e14, "500T")],
 )
 def test_numbers_have_at_most_five_characters(value: float | None, text: str) -> None:
     assert number(value) == text

@@ -21,7 +21,7 @@ def test_rates(number: float, text: str) -> None:
 @pytest.mark.parametrize(
     ("number", "text"),
     [(0, "0 B"), (512, "512 B"), (1000, "0.977 KiB"), (1024, "1 KiB"), (235200, "230 KiB"), (5 << 20, "5 MiB"), (1536 << 10, "1.5 MiB"),
-     (1 << 40, "1 TiB"), (5 << 50, "5120 TiB")],
+     (1 << 40, "1 TiB"), (5 << 50, "5 PiB")],
 )  # fmt: skip
 def test_sizes(number: float, text: str) -> None:
     assert figures.size(number) == text
