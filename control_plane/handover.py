@@ -18,6 +18,7 @@ from control_plane.takeover import TakeoverPoint
 from gateway.lifecycle import signals
 
 if TYPE_CHECKING:
+    from admin.store.store import Store
     from config.known_settings import GatewaySettings
     from control_plane.admin_server import AdminServer
     from gateway.lifecycle.fill_levels import FillLevelsFile
@@ -31,18 +32,6 @@ NOT_TAKEN_BACK: Final = (
     "limits hold as before and changes are refused; it is tried every second. End the process that has it, or mend what is named; or start "
     "the next process again: it takes over with the state as it finds it"
 )
-
-
-class StateDirectory(Protocol):
-    """Whoever has the state directory: `admin.store.store.Store`."""
-
-    async def hand_over(self) -> None: ...
-
-    def give(self) -> None: ...
-
-    async def take_again(self) -> None: ...
-
-    def rules(self) -> RuleSet: ...
 
 
 class HandoverHost(Protocol):
@@ -62,7 +51,7 @@ class HandoverHost(Protocol):
 class Handover:
     """What only one process can have: lent to the next one until that serves, then given, or taken back."""
 
-    def __init__(self, store: StateDirectory, admin_server: AdminServer, fill_levels: FillLevelsFile, host: HandoverHost) -> None:
+    def __init__(self, store: Store, admin_server: AdminServer, fill_levels: FillLevelsFile, host: HandoverHost) -> None:
         self.asked = False  # a process has taken over:
         self._successor = 0  # its number; 0: it is of another namespace
         self.lent = False  # it is open whether another process takes over

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -26,10 +26,10 @@ from limiter.rules.surges import LOOK_S as SURGE_LOOK_S
 from limiter.rules.surges import Surges
 
 if TYPE_CHECKING:
+    from admin.store.store import Store
     from config.known_settings import QuotaSettings
     from gateway.counting.hourly_demand import Reading
     from limiter.quota_snapshot import Quota
-    from limiter.rules.rule_set import RuleSet
     from limiter.topics import TopicName
 
 MIN_OBSERVED_NS: Final = 600_000_000_000  # ns, 10 min; of demand that is known before quotas are raised by it; a guess
@@ -41,14 +41,6 @@ NO_DEMAND: Final[Demand] = {}
 Sources = Mapping[str, "list[Reading] | None"]
 
 
-class QuotaStore(Protocol):
-    """Whose quotas are raised: `admin.store.store.Store`."""
-
-    def rules(self) -> RuleSet: ...
-
-    def raise_quotas(self, hourly: HourlyRaise | None, raised: int) -> None: ...
-
-
 class HourlyRaises:
     """Raises quotas while the settings say so. `read` gives the totals of all topics, by their source.
 
@@ -57,7 +49,7 @@ class HourlyRaises:
 
     def __init__(
         self,
-        store: QuotaStore,
+        store: Store,
         settings: Callable[[], QuotaSettings],
         read: Callable[[], Awaitable[Sources]],
         wall_clock: Callable[[], float] = time.time,

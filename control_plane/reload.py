@@ -35,10 +35,10 @@ from gateway.listeners.factory import Protection, apply_tls, find_changed_tls, l
 from limiter.rules.rule_set import RuleSet
 
 if TYPE_CHECKING:
+    from admin.store.store import Store
     from config import Settings
     from gateway.listeners.broker_listeners import BrokerListeners
     from gateway.listeners.listener import Listener
-    from limiter.rules.rule import Rule
 
 MAX_THREADS: Final = 4  # readings that hang, for as long as their files do; further reloads fail without one; a guess
 
@@ -66,21 +66,6 @@ class LastReload:
         self.needs_restart: list[str] = []  # what the files said at the last good reload and is not in force; lines for people
 
 
-class FileRules(Protocol):
-    """The configuration's rules, to which live changes apply: `admin.store.store.Store`."""
-
-    @property
-    def file_rules(self) -> tuple[Rule, ...]: ...
-
-    def with_live_rules(self, file_rules: tuple[Rule, ...]) -> tuple[Rule, ...]: ...
-
-    def live_rules_over(self, file_rules: tuple[Rule, ...]) -> list[str]: ...
-
-    def rules(self) -> RuleSet: ...
-
-    def replace_file_rules(self, rules: tuple[Rule, ...], compiled: RuleSet | None = None) -> RuleSet: ...
-
-
 class Reloadable(Protocol):
     """What a reload changes: a gateway, or the parent of several workers."""
 
@@ -99,7 +84,7 @@ class Reloadable(Protocol):
 class Reloads:
     """Reads the configuration anew, one reload at a time. A concurrent call waits its turn and then reads the files afresh."""
 
-    def __init__(self, store: FileRules) -> None:
+    def __init__(self, store: Store) -> None:
         # Each reads what the merged settings name, and returns what puts it in force. Raises TokenError, TlsFileError.
         self.members: list[Callable[[Settings], Callable[[], None]]] = []
         self.turn = trio.Lock()  # held from the reading until what was found is in force
@@ -183,7 +168,7 @@ class Reloads:
         return f"<Reloads {'reading' if self.turn.locked() else 'idle'}>"
 
 
-def read(current: Settings, store: FileRules) -> NewConfiguration:
+def read(current: Settings, store: Store) -> NewConfiguration:
     """Read the files on a thread: what they change of `current`, and of the file's rules that hold now. Changes nothing itself."""
     try:
         settings = reload(current)

@@ -38,7 +38,7 @@ class Machine:
         self.quotas = quotas()
         self.hourly: HourlyRaise | None = None
         self.changes = 0
-        self.raises = HourlyRaises(self, lambda: cast(Any, self.settings), self.read, lambda: self.wall, lambda: self.monotonic)
+        self.raises = HourlyRaises(cast(Any, self), lambda: cast(Any, self.settings), self.read, lambda: self.wall, lambda: self.monotonic)
 
     # the store
     def rules(self) -> RuleSet:

@@ -15,6 +15,7 @@ import trio.testing
 from admin.ports import ReloadFailedError
 from admin.store.changes import Author
 from admin.store.state import StoredOverride
+from admin.store.store import Store
 from common import quick_switches
 from config import Settings
 from control_plane import reload
@@ -63,7 +64,7 @@ class SlowDisk:
         self.done = threading.Semaphore(0)
         self.found: reload.NewConfiguration | None = None
 
-    def __call__(self, settings: Settings, store: reload.FileRules) -> reload.NewConfiguration:
+    def __call__(self, settings: Settings, store: Store) -> reload.NewConfiguration:
         self.reading += 1
         self.most = max(self.most, self.reading)
         found = self.found = self.read(settings, store)
