@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import trio
 
-from admin.http.bodies import pointer
+from admin.http.bodies import ChangeContext, pointer
 from admin.http.problems import Fault, ProblemError, invalid
+from admin.http.routing import Answer
 from admin.http.slices import in_slices, in_steps, rest_after
 from admin.store.changes import Author, Plan, WriteFailedError
 from admin.store.level_targets import is_level_target, level_key_of, words_of
@@ -28,6 +29,8 @@ from limiter.rules.errors import RuleError
 from limiter.rules.rule_set import SHADOW
 
 if TYPE_CHECKING:
+    from msgspec import UnsetType
+
     from admin.authentication.auth import ValidTokens
     from admin.authentication.authentication import Authentication
     from admin.authentication.token_store import TokenStore
@@ -108,6 +111,18 @@ class Context:
     def seconds_at(self, moment: int) -> float:
         """The time of day (seconds since 1970) at a moment of the monotonic clock (ns)."""
         return self.wall_clock() - (self.request.now - moment) / 1e9
+
+    @property
+    def change_context(self) -> ChangeContext:
+        return ChangeContext(self.request.actor.name, self.wall_clock(), self.reason)
+
+    async def answer_change(
+        self, edit: EditNow, answer: Callable[[], Awaitable[Answer]], reason: str | UnsetType | None = "", *, restoring: bool = False
+    ) -> Answer:
+        """Make the change or preview it (`change`). `answer`: what holds then; `reason`: the body's, else it is the query's."""
+        done = await self.change(edit, reason if isinstance(reason, str) else "", restoring=restoring)
+        await yield_to_loop()  # before the answer, which may be as much work as the change
+        return Answer(done) if isinstance(done, Preview) else await answer()
 
     async def change(self, edit: EditNow, reason: str = "", *, restoring: bool = False) -> Plan | Preview:
         """Make the change, or with `?dry_run=1` preview it; raises ProblemError."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from admin.authentication.auth import Role
-from admin.http.bodies import ChangeContext, LimitBody, decode, override
+from admin.http.bodies import LimitBody, decode, override
 from admin.http.preconditions import etag, require_match
 from admin.http.problems import Fault, invalid, not_found, pattern
 from admin.http.routing import SET_PARAMETERS, WRITE_PARAMETERS, Answer, Route
@@ -66,7 +67,7 @@ def configured(context: Context, key: LevelKey) -> tuple[Any, ...]:
     return (stored(context, key), [level_of(each, operation=key.operation) for each in holding(context.store.rules(), key)])
 
 
-def key_answer(context: Context, key: LevelKey) -> Answer:
+async def key_answer(context: Context, key: LevelKey) -> Answer:
     found = holding(context.store.rules(), key)
 
     def level(effective: Effective) -> Level:
@@ -123,15 +124,7 @@ def require_no_pattern(context: Context, key: LevelKey, body: LimitBody) -> None
 
 
 async def get(context: Context) -> Answer:
-    return key_answer(context, key_of_request(context))
-
-
-async def put(context: Context) -> Answer:
-    return await _write(context, merge=False)
-
-
-async def patch(context: Context) -> Answer:
-    return await _write(context, merge=True)
+    return await key_answer(context, key_of_request(context))
 
 
 async def _write(context: Context, *, merge: bool) -> Answer:
@@ -139,14 +132,16 @@ async def _write(context: Context, *, merge: bool) -> Answer:
     key = key_of_request(context, body)
     require_listener(context, key)
     require_no_pattern(context, key, body)
-    change_context = ChangeContext(context.request.actor.name, context.wall_clock(), context.reason)
+    change_context = context.change_context
 
     def edit() -> tuple[list[tuple[str, StoredOverride]], None]:
         require_match(context.request, lambda: etag(configured(context, key)))
         return [(level_target(key), override(body, stored(context, key) if merge else None, change_context))], None
 
-    done = await context.change(edit, body.reason if isinstance(body.reason, str) else "")
-    return Answer(done) if isinstance(done, Preview) else key_answer(context, key)
+    return await context.answer_change(edit, lambda: key_answer(context, key), body.reason)
+
+
+put, patch = partial(_write, merge=False), partial(_write, merge=True)
 
 
 async def delete(context: Context) -> Answer:
@@ -158,8 +153,7 @@ async def delete(context: Context) -> Answer:
             raise not_found(f"the limit of {words_of(key)} is not changed live; there is nothing to take back")
         return [(level_target(key), None)], None
 
-    done = await context.change(edit)
-    return Answer(done) if isinstance(done, Preview) else key_answer(context, key)
+    return await context.answer_change(edit, lambda: key_answer(context, key))
 
 
 DOES: Final = {PRODUCE: "publishes", CONSUME: "consumes", REQUEUE: "gives back"}

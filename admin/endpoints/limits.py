@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import unquote
 
 from admin.authentication.auth import Role
 from admin.context import Context
-from admin.http.bodies import ChangeContext, LimitBody, decode, override
+from admin.http.bodies import LimitBody, decode, override
 from admin.http.paging import CURSOR, DESCRIBED_AT_ONCE, LIMIT, QUERY, Selection, one_long_list
 from admin.http.preconditions import etag, require_match
 from admin.http.problems import Fault, invalid, not_found, pattern
@@ -213,14 +214,6 @@ async def get(context: Context) -> Answer:
     return await key_answer(context, name, sender_of_request(context, name.protocol), explaining=context.request.flag("explain"))
 
 
-async def put(context: Context) -> Answer:
-    return await _write(context, merge=False)
-
-
-async def patch(context: Context) -> Answer:
-    return await _write(context, merge=True)
-
-
 async def _write(context: Context, *, merge: bool) -> Answer:
     name = key_of_request(context)
     target = key_target(name)
@@ -229,16 +222,17 @@ async def _write(context: Context, *, merge: bool) -> Answer:
         refusal = instead_of_pattern(context.store.rules(), name, body)
         if refusal:
             raise pattern(Fault(f"{{{list(context.request.path)[-1]}}}", refusal))
-    change_context = ChangeContext(context.request.actor.name, context.wall_clock(), context.reason)
+    change_context = context.change_context
 
     def edit() -> tuple[list[tuple[str, StoredOverride]], None]:
         require_match(context.request, lambda: etag(configured(context, name)))
         before = context.store.override(target) if merge else None
         return [(target, override(body, before, change_context))], None
 
-    done = await context.change(edit, body.reason if isinstance(body.reason, str) else "")
-    await yield_to_loop()
-    return Answer(done) if isinstance(done, Preview) else await key_answer(context, name)
+    return await context.answer_change(edit, lambda: key_answer(context, name), body.reason)
+
+
+put, patch = partial(_write, merge=False), partial(_write, merge=True)
 
 
 async def delete(context: Context) -> Answer:
@@ -251,8 +245,7 @@ async def delete(context: Context) -> Answer:
             raise not_found(f"the limit of {name.protocol} {name.text()} is not changed live; there is nothing to take back")
         return [(target, None)], None
 
-    done = await context.change(edit)
-    return Answer(done) if isinstance(done, Preview) else await key_answer(context, name)
+    return await context.answer_change(edit, lambda: key_answer(context, name))
 
 
 async def list_limits(context: Context) -> Answer:

@@ -134,14 +134,13 @@ async def put(context: Context) -> Answer:
     if all(rule.name != name for rule in context.store.all_rules()):
         raise not_found(f"no rule is called {name!r}; GET /v1/rules lists them, and a body with match, per and limit adds one")
     body = decode(context.request.body, LimitBody)
-    change_context = ChangeContext(context.request.actor.name, context.wall_clock(), context.reason)
+    change_context = context.change_context
 
     def edit() -> tuple[list[tuple[str, StoredOverride]], None]:
         require_match(context.request, lambda: etag(configured(context, name)))
         return [(rule_target(name), override(body, None, change_context, of_rule=True))], None
 
-    done = await context.change(edit, body.reason if isinstance(body.reason, str) else "")
-    return Answer(done) if isinstance(done, Preview) else await answer(context, name)
+    return await context.answer_change(edit, lambda: answer(context, name), body.reason)
 
 
 async def _put_rule(context: Context, name: str) -> Answer:
@@ -188,8 +187,7 @@ async def _put_rule(context: Context, name: str) -> Answer:
             edits.append((rule_target(name), None))
         return edits, None
 
-    done = await context.change(edit, reason)
-    return Answer(done) if isinstance(done, Preview) else await answer(context, name)
+    return await context.answer_change(edit, lambda: answer(context, name), reason)
 
 
 async def promote(context: Context) -> Answer:
@@ -210,8 +208,7 @@ async def promote(context: Context) -> Answer:
             raise ProblemError(409, "no-candidate", f"the rule {name!r} has no candidate to promote; {remedy}")
         return [(rule_target(name), promote_candidate(store.override(rule_target(name)), file_rule, rule, change_context))], None
 
-    done = await context.change(edit, change_context.reason)
-    return Answer(done) if isinstance(done, Preview) else await answer(context, name)
+    return await context.answer_change(edit, lambda: answer(context, name), change_context.reason)
 
 
 async def delete(context: Context) -> Answer:
@@ -229,12 +226,11 @@ async def delete(context: Context) -> Answer:
             raise not_found(f"the rule {name!r} is neither added nor changed live; there is nothing to take back")
         return edits, None
 
-    done = await context.change(edit)
-    if isinstance(done, Preview):
-        return Answer(done)
-    if all(rule.name != name for rule in context.store.all_rules()):
-        return await list_rules(context)  # the rule itself is gone
-    return await answer(context, name)
+    async def left() -> Answer:
+        gone = all(rule.name != name for rule in context.store.all_rules())
+        return await (list_rules(context) if gone else answer(context, name))
+
+    return await context.answer_change(edit, left)
 
 
 LIST_PARAMETERS: Final = (

@@ -132,6 +132,9 @@ class Usage(msgspec.Struct, frozen=True):
     concurrent_now: int | None = None
 
 
+RATES: Final = [each.name for each in msgspec.structs.fields(Usage) if "_per_second" in each.name]  # as a topic's view has them
+
+
 class Level(msgspec.Struct, frozen=True):
     """The limit that holds at one level (`per`) and its origin: override, file, quota, quota+hour, default. `operation`: produce, consume.
 
@@ -350,6 +353,7 @@ def levels_of(effectives: Iterable[Effective], operation: str = "produce") -> li
 
 def usage_of(state: LimitState, rates: TopicView | None, time_of: Callable[[int], float]) -> Usage:
     """`rates` is the topic's item of the gateway's own list; `time_of` tells the time of day at a monotonic moment."""
+    shown: dict[str, float] = {} if rates is None else {name: getattr(rates, name) for name in RATES}
     return Usage(
         fill=round(state.fill, 4),
         breaker=state.breaker,
@@ -367,14 +371,7 @@ def usage_of(state: LimitState, rates: TopicView | None, time_of: Callable[[int]
         in_flight=state.in_flight,
         concurrent_now=state.concurrent,
         last_refused=None if state.last_refused_at is None else format_time(time_of(state.last_refused_at)),
-        received_per_second=None if rates is None else rates.received_per_second,
-        forwarded_per_second=None if rates is None else rates.forwarded_per_second,
-        refused_per_second=None if rates is None else rates.refused_per_second,
-        bytes_per_second=None if rates is None else rates.bytes_per_second,
-        received_per_second_1s=None if rates is None else rates.received_per_second_1s,
-        forwarded_per_second_1s=None if rates is None else rates.forwarded_per_second_1s,
-        refused_per_second_1s=None if rates is None else rates.refused_per_second_1s,
-        bytes_per_second_1s=None if rates is None else rates.bytes_per_second_1s,
+        **shown,
         used=None
         if rates is None or state.effective.rule.cost
         else used_share(limit_now(state.effective, state), rates.forwarded_per_second, rates.bytes_per_second),
