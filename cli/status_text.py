@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from cli.account_text import culprit
-from cli.explain import ago, moment
+from cli.explain import JSONObject, ago, moment
 from cli.names import typed
 from cli.traffic_columns import limit_and_mode
 from common import figures
 from common.figures import pluralise
 
-JSONObject = dict[str, Any]
 MOST_LINES: Final = 10
 HEAD: Final = 10  # columns; of a line's first word
 WORDS: Final = {"refused": "limited", "waiting": "waiting"}  # states of a topic's account that are told

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 from cli.account_text import account_text, fate
 from cli.client_advice import ClientAdvice
-from cli.explain import ago, cost_text, limit, moment, tried_beside
+from cli.explain import JSONObject, ago, cost_text, limit, moment, tried_beside
 from cli.names import words_of_path
 from cli.tables import cell_width, fold
 from cli.why_facts import PATTERN, RAISE, AbsentSender, Findings, Limited, LimitedClient, situations, to_do
@@ -20,7 +20,6 @@ from limiter.rules.actions import ACTION_RECORDS, PATIENT
 from limiter.rules.rule_set import UNRULED
 from limiter.rules.rule_words import REFUSE
 
-JSONObject = dict[str, Any]
 MAX_WIDTH: Final = 100  # columns; longer lines are hard to read
 INDENT: Final = 12  # columns; of what stands beside a heading
 LATELY: Final = "in the last 10 s"  # that every rate is a mean over: it goes on for so long when a flood has ended

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from admin.authentication.auth import Role
+from admin.endpoints.limits import bounded_names, remarks_on_change
 from admin.http.bodies import LimitBody, decode, override
 from admin.http.preconditions import etag, require_match
 from admin.http.problems import Fault, invalid, not_found, pattern
@@ -17,17 +18,14 @@ from admin.views.level_views import LevelLimit, holding
 from admin.views.limit_views import Level, level_of, remarks_on_limits, usage_of
 from admin.views.views import Preview
 from limiter.operations import CONSUME, PRODUCE, REQUEUE
-from limiter.protocols import protocol_of_level, spoken_behind
+from limiter.protocols import protocol_of_level
 from limiter.rules.level_keys import LEVEL_WORDS
-from limiter.rules.rule_set import UNRULED
 
 if TYPE_CHECKING:
     from admin.context import Context
     from admin.store.state import StoredOverride
     from limiter.rules.level_keys import LevelKey
     from limiter.rules.rule_set import Effective
-
-MAX_THING_BYTES: Final = 255  # bytes; one part of a key; as of topics
 
 
 def operation_and_word(context: Context) -> tuple[str, str]:
@@ -40,14 +38,7 @@ def operation_and_word(context: Context) -> tuple[str, str]:
 def key_of_request(context: Context, body: LimitBody | None = None) -> LevelKey:
     """The key that the path names; raises ProblemError 422 where there can be none. `body`: of a change, for the command that would do."""
     operation, word = operation_and_word(context)
-    names = context.request.path
-    faults = [
-        Fault(f"{{{name}}}", f"{len(value)} bytes; at most {MAX_THING_BYTES} are taken")
-        for name, value in names.items()
-        if len(value) > MAX_THING_BYTES
-    ]
-    if faults:
-        raise invalid("nothing can have this name", faults)
+    names = bounded_names(context)
     try:
         return level_key(operation, word, list(names.values()))
     except ValueError as error:
@@ -94,15 +85,7 @@ def remarks_on(context: Context, key: LevelKey, found: list[Effective]) -> list[
     """What of its limits is not enforced; and why a live change may have no effect, or another than was meant."""
     change = stored(context, key)
     remarks = remarks_on_limits(change, found)
-    if change is None:
-        return remarks
-    spoken = {spoken_behind(each.protocol) for each in context.gateway.listeners()}
-    protocol = key.protocol or protocol_of_level(key.per)
-    if protocol is not None and protocol not in spoken:
-        remarks.append(f"no listener speaks {protocol}: no message of this key comes through this gateway")
-    if any(effective.rule.name == UNRULED.name for effective in found):
-        remarks.append(f"no rule is for this key (rule: {UNRULED.name}): the change alone limits it, until it is taken back")
-    return remarks
+    return remarks if change is None else remarks + remarks_on_change(context, key.protocol or protocol_of_level(key.per), found)
 
 
 def require_listener(context: Context, key: LevelKey) -> None:

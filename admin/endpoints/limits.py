@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from ipaddress import ip_address
@@ -51,6 +51,12 @@ MAX_RULES_ON_LOOP: Final = 200  # rules explained on the loop's thread, in some 
 
 def key_of_request(context: Context) -> TopicName:
     """The key that the path names; raises ProblemError 422 where no key can have that name."""
+    protocol = unquote(context.request.head.path.split("/")[3])  # of /v1/limits/rocketmq/{topic}
+    return topic_of_parts(protocol, list(bounded_names(context).values()))
+
+
+def bounded_names(context: Context) -> Mapping[str, bytes]:
+    """The parts of a key in the path; raises ProblemError 422 where one is too long."""
     names = context.request.path
     faults = [
         Fault(f"{{{name}}}", f"{len(value)} bytes; no broker takes more than {MAX_NAME_BYTES}")
@@ -59,8 +65,7 @@ def key_of_request(context: Context) -> TopicName:
     ]
     if faults:
         raise invalid("no key can have this name", faults)
-    protocol = unquote(context.request.head.path.split("/")[3])  # of /v1/limits/rocketmq/{topic}
-    return topic_of_parts(protocol, list(names.values()))
+    return names
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,12 +189,16 @@ def remarks_on(context: Context, name: TopicName, found: list[tuple[str, Effecti
     """What of its limits is not enforced; and why a live change may have no effect: no listener for it, or no rule."""
     change = context.store.override(key_target(name))
     remarks = remarks_on_limits(change, (effective for _, effective in found))
-    if change is None:
-        return remarks
-    spoken = {spoken_behind(each.protocol) for each in context.gateway.listeners()}
-    if name.protocol not in spoken:
-        remarks.append(f"no listener speaks {name.protocol}: no message of this key comes through this gateway")
-    if any(effective.per == "topic" and effective.rule.name == UNRULED.name for _, effective in found):
+    own = [effective for _, effective in found if effective.per == "topic"]
+    return remarks if change is None else remarks + remarks_on_change(context, name.protocol, own)
+
+
+def remarks_on_change(context: Context, protocol: str | None, own: Iterable[Effective]) -> list[str]:
+    """Why a live change of a key may have no effect, or another than was meant. `own`: the limits at the key's own level."""
+    remarks = []
+    if protocol is not None and protocol not in {spoken_behind(each.protocol) for each in context.gateway.listeners()}:
+        remarks.append(f"no listener speaks {protocol}: no message of this key comes through this gateway")
+    if any(effective.rule.name == UNRULED.name for effective in own):
         remarks.append(f"no rule is for this key (rule: {UNRULED.name}): the change alone limits it, until it is taken back")
     return remarks
 

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from admin.ports import OperatedGateway, TopicPlace
     from common.views.connections import AnyConnection
 
-Handler = Callable[[Context], Awaitable[Answer]]
-
 NAMES_PER_SLICE: Final = 500  # topics; of which only the name or a number is looked at between two looks at the clock: 0.1 ms
 FEW: Final = 1000  # topics; of which a number is looked up one by one; a guess
 SLICE_ITEMS: Final = 30  # items searched between two turns of the loop; 0.2 ms (measured 2026-11)

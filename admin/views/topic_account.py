@@ -17,20 +17,19 @@ from common.views.topics import TopicAccountView
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from admin.ports import TopicPlace
     from common.views.limits import OverLimitView
     from common.views.topics import RefusedClientView, TopicView
     from limiter.limits import Limit
     from limiter.rules.rule import Rule
 
-Place = tuple[str, str, str]  # protocol, topic as text, operation
-
 LOOK_BACK_S: Final = 900  # seconds; of the series, in which the first that waits is looked for
 HELD_S: Final = 0.1  # seconds of the limit; less that waits is on its way, not held; a guess
 
 
-def first_by_place(over: Iterable[OverLimitView]) -> dict[Place, OverLimitView]:
+def first_by_place(over: Iterable[OverLimitView]) -> dict[TopicPlace, OverLimitView]:
     """Of each topic that is over limits, of any level, the one that was reached first."""
-    found: dict[Place, OverLimitView] = {}
+    found: dict[TopicPlace, OverLimitView] = {}
     for facts in over:
         place = facts.protocol, facts.topic, facts.operation
         if place not in found or facts.bouts_since < found[place].bouts_since:
