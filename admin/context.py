@@ -14,7 +14,7 @@ import trio
 from admin.http.bodies import ChangeContext, pointer
 from admin.http.problems import Fault, ProblemError, invalid
 from admin.http.routing import Answer
-from admin.http.slices import in_slices, in_steps, rest_after
+from admin.http.slices import in_slices, in_steps, rest_after, yield_to_loop
 from admin.store.changes import Author, Plan, WriteFailedError
 from admin.store.level_targets import is_level_target, level_key_of, words_of
 from admin.store.state import QUOTAS, StoredOverride, key_of
