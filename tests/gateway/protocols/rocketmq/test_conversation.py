@@ -462,6 +462,7 @@ def test_replies_stand_between_the_brokers_frames_and_wherever_they_come() -> No
         assert [one for one in frames if one in answers] == answers
         assert [read_response(one)["opaque"] for one in refusals] == [1000, 1001]
         assert talk.holds_nothing()
+        assert talk.conversation.budget.reply_bytes == 0, "else the client would never be read again"
         ends = {len(b"".join(answers[:count])) for count in range(len(answers) + 1)}
         assert (waiting == 0) == (cut in ends), "what waits for a boundary counts as held, or a client could pile it up"
 
