@@ -68,10 +68,9 @@ def assemble(
         shared.judge, config.name, address[0], address[1], config.max_frame, shared.hold_bytes, number, permit, config.others_pass,
         client.certificate_user, upstream.lends_certificate, config.sends_proxy, config.routes,
         NO_CODES if config.remote_admin is None else config.remote_admin.codes, broker_greeted, shared.disk,
-        config.broker_id,
+        config.broker_id, mixes_requests=True,
     )  # fmt: skip
     conversation = PROTOCOLS[config.protocol].conversation(context)
-    conversation.mix_requests()
     reader = Credit(shared.credit_initial, shared.credit_more_after)  # messages the reader may pass on to the limiter
     # Messages the limiter may pass on to the forwarder. While none are left, the reader gets no new credit either.
     forwarder = Credit(shared.credit_initial, shared.credit_more_after, reader)

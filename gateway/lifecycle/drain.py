@@ -83,7 +83,7 @@ async def drain(gateway: DrainedGateway, asked: int) -> None:
             gateway.sweeper.attempt(session, partial(close_when_drained, session, now))
             gateway.sweeper.end(session)
         gateway.event_loop.wake()
-        if all(is_close_sent(session) and not session.conversation.awaits_close_ok() for session in sessions.values()):
+        if all(is_close_sent(session) and not session.conversation.awaits_close_ok for session in sessions.values()):
             break  # and the brokers have handled all that was forwarded
         await trio.sleep(0.02)
     await send_closes(gateway)

@@ -31,6 +31,7 @@ class ConversationContext:
         "lends_certificate",
         "listener",
         "max_frame",
+        "mixes_requests",
         "others_pass",
         "own_codes",
         "permit",
@@ -57,6 +58,8 @@ class ConversationContext:
         broker_greeted: bool = False,  # noqa: FBT001, FBT002
         disk: WaitingDisk | None = None,
         broker_id: int = 0,
+        *,
+        mixes_requests: bool = False,
     ) -> None:
         self.judge = judge  # for `origin`, `key` and `release` only; conversations never judge
         self.listener = listener
@@ -74,4 +77,5 @@ class ConversationContext:
         self.broker_greeted = broker_greeted  # the broker has the protocol header already (`Opening.header`): the client's is not passed on
         self.routes = routes  # of a name server's listener
         self.broker_id = broker_id  # of RocketMQ's broker behind the listener
+        self.mixes_requests = mixes_requests  # `decode` may give requests of several keys as one part (`Request.columns`)
         self.disk = disk  # where parts wait that are too much for memory; None: none do

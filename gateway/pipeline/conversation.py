@@ -66,6 +66,7 @@ class Conversation:
         self.asks_broker = False  # the client is gone, and nothing that goes on for it is answered: `heartbeat` is a question
         self.client_gone = False  # its end has been read: it says nothing more; its session tells
         self.close_said = False  # the broker has been told that the connection ends, by the client or by `last_words`
+        self.awaits_close_ok = False  # it was told so, and has not said yet that it has handled all before that
         self.rejection_reason = ""  # why the client cannot stay, while it is still being told so (`continue_rejection`)
         self.rejected_after_drain = 0  # requests that came after `begin_graceful_close` and were not forwarded
 
@@ -78,9 +79,6 @@ class Conversation:
         bytes first, and not before `need` bytes are there. Raises ProtocolError.
         """
         raise NotImplementedError
-
-    def mix_requests(self) -> None:
-        """From now on `decode` may give requests of several keys as one part (`Request.columns`)."""
 
     def settle_rows(self, part: Part) -> bool:
         """Admit what passes of `part`, which is of several keys, and `refuse` the rest, as its columns say (`Columns.fates`).
@@ -122,7 +120,8 @@ class Conversation:
     def relay(self, data: bytes, out: list[bytes]) -> None:
         """Take the broker's bytes and append to `out` what goes to the client, replies of the gateway's own included, in order.
 
-        Keeps incomplete frames it has to see whole; passes everything else at once. Raises ProtocolError(whose="broker").
+        Keeps incomplete frames it has to see whole; passes everything else at once. Raises ProtocolError(whose="broker"). While `draining`
+        it is called only for what `awaits_close_ok` waits for, and nothing goes to the client.
         """
         raise NotImplementedError
 
@@ -191,12 +190,11 @@ class Conversation:
 
     # ---- a protocol with heartbeats, or with notices to clients ----------------------------------------------------
 
-    def keep_alive(self) -> bytes:
-        """What keeps the broker from closing a connection whose client is not read, where there are no heartbeats; b"" for nothing."""
-        return b""
-
     def heartbeat(self) -> bytes:
-        """A heartbeat for the broker, or b"" where the protocol has none or the bytes sent so far end within a frame."""
+        """A heartbeat for the broker, or b"" where the protocol has none or the bytes sent so far end within a frame.
+
+        Where `heartbeat_ns` is NEVER: what keeps the broker from closing a connection whose client is not read.
+        """
         return b""
 
     def heartbeat_to_client(self) -> bytes:
@@ -240,15 +238,8 @@ class Conversation:
         return error.last_frames
 
     def last_words(self, reason: str) -> bytes:
-        """What tells the broker that its connection ends, behind all that was forwarded (sets `close_said`); b"": a FIN has to do."""
+        """What tells the broker that its connection ends, behind all that was forwarded; b"": a FIN has to do. See `close_said`."""
         return b""
-
-    def awaits_close_ok(self) -> bool:
-        """Whether the broker was told so, and has not said that it has handled all before that."""
-        return False
-
-    def hear_last_words(self, data: bytes) -> None:
-        """The broker's next bytes, after the close: nothing of them goes to the client."""
 
     def settled(self) -> bool:
         """Whether the client waits for no answer to what was forwarded, as far as the protocol can tell (used for draining)."""

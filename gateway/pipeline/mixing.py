@@ -22,8 +22,8 @@ class Mixing:
     After a run of few, as of a client whose threads have a channel each, the next one begins with parts: it may be as short.
     """
 
-    def __init__(self) -> None:
-        self.begun = False  # the connection mixes at all
+    def __init__(self, *, mixes: bool) -> None:
+        self.mixes = mixes  # the connection, at all
         self.apart: i64 = 0  # parts that the next run begins with
         self._made = False  # a run was, since the last was cut
         self._pause: i64 = 0  # runs

@@ -41,14 +41,14 @@ def tick(session: Session, now: int) -> None:
     silent = session.heartbeats.tick(now, reads_client=_reads_client(session), reads_broker=session.reads_broker())
     still = _still_forwards(session)
     if session.first_end_at and not still:
-        in_flight = client.backlog > 0 or upstream.backlog > 0 or session.conversation.awaits_close_ok()
+        in_flight = client.backlog > 0 or upstream.backlog > 0 or session.conversation.awaits_close_ok
         moved_at = max(session.first_end_at, client.sent_at, upstream.sent_at)
         patience = STALLED_LINGER_NS if in_flight and not session.client_silent else LINGER_NS
         if session.cause == HANDSHAKE_TIMEOUT:
             patience = HANDSHAKE_LINGER_NS
         if now - moved_at > patience:
             late = "the other side did not close in time"
-            if session.conversation.awaits_close_ok():
+            if session.conversation.awaits_close_ok:
                 late = "the broker has not answered connection.close in time"
             session.abort(session.first_end or session.cause or "client", late)
     elif silent == CLIENT_SILENT:

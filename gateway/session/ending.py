@@ -64,7 +64,7 @@ def propagate_ends(session: Session, now: int) -> None:
     if lost and session.state < CLOSING:
         _handle_broker_lost(session, now)
     client_done = client.read_state != READ_OPEN or fault is not None
-    if upstream.write_state == FIN_PENDING or (session.state >= CLOSING and conversation.close_said and not conversation.awaits_close_ok()):
+    if upstream.write_state == FIN_PENDING or (session.state >= CLOSING and conversation.close_said and not conversation.awaits_close_ok):
         upstream.shut_down()
     elif client_done and upstream.write_state < FIN_SENT and _all_forwarded(session, now):
         _end_upstream(session, now)
@@ -115,7 +115,7 @@ def _end_upstream(session: Session, now: int) -> None:
     elif words:
         session.upstream.queue(words, 0, len(words))
         session.upstream.flush(now)
-    if not conversation.awaits_close_ok():
+    if not conversation.awaits_close_ok:
         session.upstream.shut_down()
 
 
@@ -178,7 +178,7 @@ def fail_on_protocol_error(session: Session, error: ProtocolError, now: int) -> 
         return
     session.first_end_at = now
     client.request_fin()
-    if not conversation.awaits_close_ok():
+    if not conversation.awaits_close_ok:
         session.upstream.request_fin()
 
 
@@ -231,7 +231,7 @@ def send_close(session: Session, reason: str, cause: str, now: int) -> None:
     session.first_end_at = session.first_end_at or now
     if not to_client:
         session.client.request_fin()
-    if not session.conversation.awaits_close_ok():
+    if not session.conversation.awaits_close_ok:
         session.upstream.request_fin()
 
 

@@ -117,7 +117,7 @@ class Heartbeats:
     def _keep_alive(self, now: int) -> None:
         upstream = self.upstream
         quiet = upstream.backlog == 0 and now - max(upstream.sent_at, self.upstream_beat_at) >= UNREAD_NS
-        if quiet and self._beat(upstream, self.conversation.keep_alive(), now):
+        if quiet and self._beat(upstream, self.conversation.heartbeat(), now):
             self.upstream_beat_at = now
 
     def _beat(self, channel: Channel, beat: bytes, now: int) -> bool:

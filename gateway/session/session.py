@@ -238,7 +238,8 @@ class Session:
         if not data:
             return
         if self.state >= CLOSING:  # then nothing more of the broker's goes to the client
-            conversation.hear_last_words(data)
+            if conversation.awaits_close_ok:
+                conversation.relay(data, [])
             return
         upstream.received_at = now
         upstream.heard.channel = upstream
@@ -483,7 +484,7 @@ class Session:
         accounts = self.shared.accounts
         self.forward.acknowledge(now_ns())
         accounts.unsent += self.forward.unsent + self.forward.lost
-        if conversation.awaits_close_ok():
+        if conversation.awaits_close_ok:
             accounts.unanswered += 1
         if self.spans is not None:
             self.spans.close()

@@ -38,6 +38,7 @@ from gateway.protocols.amqp.held_parts import HeldParts
 from gateway.protocols.amqp.rejection import Rejection
 from gateway.protocols.amqp.settling import Settling
 from gateway.protocols.amqp.traceparents import traceparents
+from limiter.limits import NEVER
 from limiter.operations import PRODUCE
 
 
@@ -83,9 +84,6 @@ class AmqpConversation(Conversation):
         self.heartbeat_ns = self.handshake.heartbeat_ns
         return position
 
-    def mix_requests(self) -> None:
-        self.client_stream.publishes.mixing.begun = True
-
     def admit(self, part: Part) -> None:
         self.settling.admit(part)
 
@@ -122,7 +120,7 @@ class AmqpConversation(Conversation):
         return parts
 
     def heartbeat(self) -> bytes:
-        if self.budget.frame_left or not self.handshake.tuned or self.draining or self.close_said:
+        if self.budget.frame_left or not self.handshake.tuned or self.draining or self.close_said or self.heartbeat_ns == NEVER:
             return b""
         return HEARTBEAT_FRAME
 
@@ -169,7 +167,10 @@ class AmqpConversation(Conversation):
     # ---- broker to client ------------------------------------------------------------------------------------------
 
     def relay(self, data: bytes, out: list[bytes]) -> None:
-        if self.draining or (not self._broker_started and self._is_version_answer(data)):
+        if self.draining:
+            self._hear_close_ok(data)
+            return
+        if not self._broker_started and self._is_version_answer(data):
             return
         stream = self.broker_stream
         try:
@@ -190,6 +191,8 @@ class AmqpConversation(Conversation):
         methods = stream.methods
         if methods.closed or methods.crossed or methods.finished or methods.full != ROOM or methods.connection_closed:
             self._end_channels(methods)
+        if self.awaits_close_ok:
+            self.awaits_close_ok = not methods.closed_in_words
 
     def _report_busy(self) -> None:
         """The broker takes no more publishes for now: those it has not confirmed are reported as met by a busy broker."""
@@ -275,20 +278,19 @@ class AmqpConversation(Conversation):
         if self.close_said or not self.handshake.opened or self.budget.frame_left or self.client_stream.opaque:
             return b""  # before it is open nothing was forwarded
         self.close_said = True
-        if self.broker_stream.methods.closed_in_words:
+        self.awaits_close_ok = not self.broker_stream.methods.closed_in_words
+        if not self.awaits_close_ok:
             return b""
         self.broker_stream.methods.asked_to_close = True
         return connection_close(REPLY_SUCCESS, reason)
 
-    def hear_last_words(self, data: bytes) -> None:
+    def _hear_close_ok(self, data: bytes) -> None:
         stream = self.broker_stream
         try:
             stream.relay(data, [])
         except ProtocolError:
             stream.methods.closed_in_words = True  # nobody will find an answer in that
-
-    def awaits_close_ok(self) -> bool:
-        return self.close_said and not self.broker_stream.methods.closed_in_words
+        self.awaits_close_ok = not stream.methods.closed_in_words
 
     def settled(self) -> bool:
         if self.broker_stream.replies.channels or self.held_parts.holds_close():

@@ -80,7 +80,7 @@ class Publishes:
         self.origin: Origin | None = None  # known from connection.open on
         self.room: i64 = 0
         self.need = 0
-        self.mixing = Mixing()
+        self.mixing = Mixing(mixes=context.mixes_requests)
 
     def run(self, data: bytes, pos: i64, end: i64, channel: AmqpChannel, parts: list[Part]) -> i64:
         """As many publishes of `channel` as lie whole, one behind the other, from `pos` on; returns where that ends (or `pos`)."""
@@ -90,7 +90,7 @@ class Publishes:
         channel_id: i64 = channel.number
         limit: i64 = self.handshake.limit
         room: i64 = self.room
-        mixes = self.mixing.begun
+        mixes = self.mixing.mixes
         apart: i64 = self.mixing.apart
         first: i64 = len(parts)
         columns: Columns | None = None  # of what is from `start` to `begin`

@@ -72,6 +72,7 @@ class Settling:
         self.reports = conversation.reports
         self.channels = channels
         self.handshake = handshake
+        self.methods = broker_stream.methods
         self.replies = broker_stream.replies
         self.deliveries = broker_stream.deliveries
         self.held_parts = held_parts
@@ -240,6 +241,7 @@ class Settling:
             held_parts.set_frame_left(part.size)
         elif self.conversation.leaves and method_of(part) == CONNECTION_CLOSE:
             self.conversation.close_said = True
+            self.conversation.awaits_close_ok = not self.methods.closed_in_words
         part.release_slots(self.reports.endings)  # the broker closes the connection for a publish on no channel
         self.conversation.outbox.append(part)
 

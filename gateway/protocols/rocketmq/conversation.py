@@ -94,9 +94,6 @@ class RocketmqConversation(Conversation):
 
     # ---- verdicts --------------------------------------------------------------------------------------------------
 
-    def mix_requests(self) -> None:
-        self.frames.mixing.begun = True
-
     def admit(self, part: Part) -> None:
         if part.columns is not None and (self.held_sends.by_name or self.reports.close_reason):
             for piece in part.cut():
@@ -324,13 +321,12 @@ class RocketmqConversation(Conversation):
         heartbeat, frames.heartbeat = frames.heartbeat, b""
         return leave_groups(heartbeat, frames.language, frames.version)
 
-    def keep_alive(self) -> bytes:
-        return b"" if self.budget.frame_left or self.draining else STATEMENT
-
     def heartbeat(self) -> bytes:
-        """The broker closes a connection on which nothing is said for 120 s, and this one may wait for longer. Any answer shows that it
-        lives."""
-        return QUESTION.send if self.asks_broker and not self.budget.frame_left and not self.draining else b""
+        """The broker closes a connection on which nothing is said for 120 s, and this one may wait for longer. Any answer to the question
+        shows that it lives; a living client would get that answer."""
+        if self.budget.frame_left or self.draining:
+            return b""
+        return QUESTION.send if self.asks_broker else STATEMENT
 
     def renew_keys(self) -> None:
         self.frames.renew_keys()

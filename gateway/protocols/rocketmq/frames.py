@@ -86,7 +86,7 @@ class Frames:
         self.last_key: Key | None = None
         self.last_poll: Header | None = None  # that `last_source` was found for
         self.last_source: Key | None = None
-        self.mixing = Mixing()
+        self.mixing = Mixing(mixes=context.mixes_requests)
         self.mixed: MixedSends | None = None  # what `decode` was about; its columns are still to be closed
 
     def decode(self, data: bytes, start: int, room: int, parts: list[Part]) -> int:
@@ -353,7 +353,7 @@ class Frames:
         """`run`, the last of `parts`, as a part that others may join, which are not like it; None where it cannot be."""
         if run.messages != 1 or run.streamed or run.send_backs or run.copies is not None or run.one_way != one_way:
             return None
-        if not self.mixing.begun or not self.mixing.begin_run():
+        if not self.mixing.mixes or not self.mixing.begin_run():
             return None
         self.end_mixed()
         self.mixed = parts[-1] = mixed = MixedSends(run, self.mixing)

@@ -75,14 +75,14 @@ class Side:
         self.session = self.wires.session()
         self.client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         if protocol == "amqp":
-            self.session.conversation.client_stream.publishes.mixing.begun = mixes  # type: ignore[attr-defined]
+            self.session.conversation.client_stream.publishes.mixing.mixes = mixes  # type: ignore[attr-defined]
             self.give(self.client, GREETING)
             self.give(self.broker, amqp.broker_opens())
             self.give(
                 self.broker, amqp.opened(1, 2)
             )  # behind the client's channel.opens: replies of the gateway's own go to it from now on
         else:
-            self.session.conversation.frames.mixing.begun = mixes  # type: ignore[attr-defined]
+            self.session.conversation.frames.mixing.mixes = mixes  # type: ignore[attr-defined]
         self.wires.received(self.client)
         self.wires.received(self.broker)
 

@@ -30,7 +30,7 @@ def mixed_of(keys: list[Key], messages: list[Message], kind: type[MixedPublishes
         columns.add(keys[topic], 1, size)
     columns.close()
     data = b"".join([amqp.publish(1, TOPICS[topic], bytes(size)) for topic, size in messages])
-    mixed = kind(1, data, 0, len(data), columns, len(messages), Mixing())
+    mixed = kind(1, data, 0, len(data), columns, len(messages), Mixing(mixes=True))
     mixed.wait_ns, mixed.bypassed = 7, True  # of the verdict before
     return mixed
 

@@ -97,11 +97,11 @@ class Talk:
     ) -> None:
         self.judge = judge or Judge(RuleSet(rules))
         self.conversation: Conversation = PROTOCOLS[protocol].conversation(
-            ConversationContext(self.judge, "listener", "10.0.0.7", 40_000, max_frame, hold_bytes, routes=routes or Ports())
+            ConversationContext(
+                self.judge, "listener", "10.0.0.7", 40_000, max_frame, hold_bytes, routes=routes or Ports(), mixes_requests=mixes
+            )
         )
         self.disk = self.conversation.context.disk = disk
-        if mixes:
-            self.conversation.mix_requests()
         self.outcomes: Counter[tuple[str, int]] = Counter()  # by action: what became of the parts that it was applied to
         self.room = room
         self.now = 1_000 * SECOND

@@ -80,17 +80,21 @@ def test_heartbeats_go_between_frames_once_they_are_agreed_on_and_until_the_clos
 def test_the_broker_is_told_of_the_end_once_and_has_handled_all_when_it_answers() -> None:
     talk = talking()
     one = conversation(talk)
-    assert not one.awaits_close_ok()
+    assert not one.awaits_close_ok
     assert closes(one.last_words("the client has gone")) == [(200, "the client has gone")]
-    assert (one.last_words("again"), one.close_said, one.awaits_close_ok()) == (b"", True, True)
-    one.hear_last_words(amqp.deliver(1, b"late"))
-    assert one.awaits_close_ok()
-    one.hear_last_words(CLOSE_OK)
-    assert not one.awaits_close_ok()
+    assert (one.last_words("again"), one.close_said, one.awaits_close_ok) == (b"", True, True)
+    one.draining = True  # as `session/ending.py` says
+    out: list[bytes] = []
+    one.relay(amqp.deliver(1, b"late"), out)
+    assert one.awaits_close_ok
+    one.relay(CLOSE_OK, out)
+    assert not one.awaits_close_ok
+    assert out == [], "nothing more goes to the client"
     noisy = conversation(talking())
     noisy.last_words("bye")
-    noisy.hear_last_words(b"\xff" * 100)
-    assert not noisy.awaits_close_ok(), "nobody will find an answer in that"
+    noisy.draining = True
+    noisy.relay(b"\xff" * 100, [])
+    assert not noisy.awaits_close_ok, "nobody will find an answer in that"
 
 
 def test_there_are_no_last_words_before_the_connection_is_open_or_within_a_frame() -> None:
