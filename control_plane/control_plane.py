@@ -43,12 +43,12 @@ from gateway.broker_load.lag_watch import LagWatch, logins_of
 from gateway.build import build
 from gateway.clock import now_ns
 from gateway.data_plane import Close, Drain, FollowBacklog, LogLevel, StandStill
-from gateway.lifecycle.apply_settings import spool_directory
+from gateway.lifecycle.apply_settings import disk_directory
+from gateway.lifecycle.disk_watch import delete_left_behind
 from gateway.lifecycle.fill_levels import FillLevelsFile
 from gateway.lifecycle.periodic_tasks import expire_changes, keep_fill_levels, watch_lag
 from gateway.lifecycle.process import freeze_heap
 from gateway.lifecycle.scheduling import collect_cooperatively, compute_cooperatively
-from gateway.lifecycle.spool_watch import clear_spool
 from gateway.telemetry import collector, exposition, glance, live_snapshot, status
 from gateway.telemetry.topic_limits import messages_limit
 from gateway.telemetry.views import merge
@@ -430,7 +430,7 @@ class ControlPlane:
             partial(reload_on_change, lambda: governed.settings, self._reload_everywhere, self._files_read),
             partial(keep_fill_levels, self.fill_levels),
             partial(watch_lag, self.lag_watch),
-            partial(clear_spool, spool_directory(governed.settings)),
+            partial(delete_left_behind, disk_directory(governed.settings)),
             self.log_keeping.run,
             self.hourly_raises.run,
             partial(self.webhooks.run, governed.drain_requested),

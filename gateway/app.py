@@ -38,10 +38,10 @@ from gateway.event_loop.memory_limit import MemoryLimit
 from gateway.event_loop.memory_watermark import MemoryWatermark
 from gateway.event_loop.sweeper import Sweeper
 from gateway.fleet.figures import OwnFigures
-from gateway.lifecycle.apply_settings import apply_settings, memory_limit_of, rolling_of, spool_directory, spool_settings_of, watermarks_of
+from gateway.lifecycle.apply_settings import apply_settings, disk_directory, disk_settings_of, memory_limit_of, rolling_of, watermarks_of
+from gateway.lifecycle.disk_watch import DiskWatch
 from gateway.lifecycle.drain import LATECOMERS_S, begin_drain, begin_drain_once_open, drain, hold
 from gateway.lifecycle.periodic_tasks import every_second, every_tick, probe_broker, probe_brokers, probe_lag
-from gateway.lifecycle.spool_watch import SpoolWatch
 from gateway.listeners.broker_listeners import apply_entries, brokers_of
 from gateway.listeners.connection_errors import OFTEN_MANY, Refusal
 from gateway.listeners.factory import listeners_of, open_listeners
@@ -178,11 +178,11 @@ class Gateway:
         self.event_loop = EventLoop(self.sweeper)
         self.listening = listeners_of(settings, texts)
         slots = next(iter(self.listening.values())).admission.slots  # all listeners have the same
-        self.disk = WaitingDisk(spool_directory(settings), *spool_settings_of(settings), workers=settings.gateway.workers)
+        self.disk = WaitingDisk(disk_directory(settings), *disk_settings_of(settings), workers=settings.gateway.workers)
         self.shared.disk = self.disk
         self.shared.make_room = self._make_room
         slots.make_room = self._make_room_at_the_door
-        self.spool_watch = SpoolWatch(self.disk)
+        self.disk_watch = DiskWatch(self.disk)
         self.sweeper.take_disk(self.disk)
         self.memory_limit = MemoryLimit(memory_limit_of(settings), self.shared, self.memory, slots)
         self.sweeper.watch_volume(self.shared, self.check_memory)

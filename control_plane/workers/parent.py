@@ -51,10 +51,10 @@ from gateway import systemd
 from gateway.clock import now_ns
 from gateway.counting.access_log import LogWriter, Rolling, safe_name
 from gateway.data_plane import Drain, LogLevel, StandStill
-from gateway.lifecycle.apply_settings import apply_listeners, spool_directory
+from gateway.lifecycle.apply_settings import apply_listeners, disk_directory
+from gateway.lifecycle.disk_watch import delete_left_behind
 from gateway.lifecycle.drain import AFTER_S
 from gateway.lifecycle.scheduling import run_cooperatively
-from gateway.lifecycle.spool_watch import clear_spool
 from gateway.listeners.factory import listeners_of
 from gateway.listeners.listener import listen
 from gateway.remote_admin import FAILED
@@ -127,7 +127,7 @@ class Parent(ControlPlane):
         self.retired_families: scrapes.Families = {}  # of workers that have ended, without what `named_series` have
         self.seconds = SummedSeconds()
         self.named_series = named_series.all_named()
-        self._spool_left = trio.Event()  # a worker has ended, whose files may be in the spool
+        self._files_left = trio.Event()  # a worker has ended, whose files may be on disk
         self._sockets: dict[str, list[socket.socket]] = {}  # by listener: one for all workers, or one for each
         self.counts = SharedCounts.create(settings.gateway.workers)
         self._govern(self, self.children)
@@ -216,7 +216,7 @@ class Parent(ControlPlane):
                     await self._take_over(self._takeover)
             await self.gather(GATHERED)
             await nursery.start(self.admin_server.run)
-            for task in (*self.tasks(), self._every_second, self._clear_spool):
+            for task in (*self.tasks(), self._every_second, self._delete_left_behind):
                 nursery.start_soon(task)
             for place in self._limit_requests:
                 nursery.start_soon(self._do_limit_requests, place)
@@ -336,7 +336,7 @@ class Parent(ControlPlane):
                 await trio.to_thread.run_sync(self._close_leftovers, f"w{place}l{generation}", abandon_on_cancel=True)
             if self.draining:
                 return
-            self._spool_left.set()
+            self._files_left.set()
             pause = PAUSE_S if time.monotonic() - child.started > SHORT_LIFE_S else min(2 * pause, MAX_PAUSE_S)
             self.replaced += child.pid != 0
             log.event(
@@ -350,13 +350,13 @@ class Parent(ControlPlane):
                     task_status.started()  # it never will: nobody need wait for it
                 return
 
-    async def _clear_spool(self) -> None:
-        """A task. Deletes what workers that have ended left in the spool, beside their replacement: the disk may hang."""
+    async def _delete_left_behind(self) -> None:
+        """A task. Deletes what workers that have ended left on disk, beside their replacement: the disk may hang."""
         while True:
-            await self._spool_left.wait()
-            self._spool_left = trio.Event()
+            await self._files_left.wait()
+            self._files_left = trio.Event()
             with suppress(RuntimeError):  # no thread for it: the next start deletes it
-                await clear_spool(spool_directory(self.settings), tells=False)
+                await delete_left_behind(disk_directory(self.settings), tells=False)
 
     def _socket_numbers(self, place: int) -> dict[str, int]:
         return {name: sockets[(place - 1) % len(sockets)].fileno() for name, sockets in self._sockets.items()}

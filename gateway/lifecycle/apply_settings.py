@@ -35,7 +35,7 @@ def apply_settings(gateway: RunningGateway) -> None:
     shared.credit_bytes = settings.credit.bytes
     shared.hold_bytes = settings.memory.per_connection
     if shared.disk is not None:
-        shared.disk.take_settings(*spool_settings_of(settings))
+        shared.disk.take_settings(*disk_settings_of(settings))
         gateway.sweeper.offer_room()
     gateway.memory.take_watermarks(*watermarks_of(settings))
     gateway.memory_limit.limit = memory_limit_of(settings)
@@ -73,11 +73,11 @@ def watermarks_of(settings: Settings) -> tuple[int, int]:
     return min(memory.high_watermark, limit * HIGH_PERCENT // 100), min(memory.delivery_watermark, limit * DELIVERY_PERCENT // 100)
 
 
-def spool_directory(settings: Settings) -> Path:
+def disk_directory(settings: Settings) -> Path:
     return settings.spool.directory or settings.gateway.state_directory / "spool"
 
 
-def spool_settings_of(settings: Settings) -> tuple[int, int, int, int]:
+def disk_settings_of(settings: Settings) -> tuple[int, int, int, int]:
     """What `WaitingDisk.take_settings` takes."""
     mark = settings.disk.low_watermark
     # Half of the watermark at most: where all of it were the spool's, no publisher would be read, and nothing ever written to make room.

@@ -22,8 +22,8 @@ from gateway.ports import RunningGateway
 if TYPE_CHECKING:
     from gateway.broker_load.adaptive_caps import AdaptiveCaps
     from gateway.broker_load.lag_watch import LagWatch
+    from gateway.lifecycle.disk_watch import DiskWatch
     from gateway.lifecycle.fill_levels import FillLevelsFile
-    from gateway.lifecycle.spool_watch import SpoolWatch
     from gateway.listeners.listener import Listener
     from gateway.listeners.upstream import Upstream
     from gateway.telemetry.client_ranking import ClientRanking
@@ -46,7 +46,7 @@ class TickedGateway(RunningGateway, Protocol):
     """A running gateway, and what is brought up to date at each tick or second."""
 
     adaptive_caps: AdaptiveCaps
-    spool_watch: SpoolWatch
+    disk_watch: DiskWatch
     limit_events: LimitEvents
     client_ranking: ClientRanking
     refused_clients: RefusedClients
@@ -68,7 +68,7 @@ class ExpiringChanges(Protocol):
 
 
 async def every_tick(gateway: TickedGateway) -> None:
-    """Deadlines, heartbeats, new names, the memory watermark and the state of the spool's disk."""
+    """Deadlines, heartbeats, new names, the memory watermark and the state of the disk on which messages wait."""
     loop = SupervisedLoop("tick")
     while True:
         await wait_for_tick()
@@ -84,7 +84,7 @@ def tick(gateway: TickedGateway) -> None:
     if gateway.fleet is not None:
         gateway.fleet.watch(now)
     gateway.check_memory(now)
-    gateway.spool_watch.look()
+    gateway.disk_watch.look()
     if gateway.sweeper.waiting():
         gateway.event_loop.wake()
 

@@ -13,7 +13,7 @@ even notice, and waits for its time-out), and drops the one-way requests that ar
    otherwise: the client will repeat it. The client's own FIN goes on to the broker behind that.
 
 Polls, which the broker may keep for half a minute, are never waited for. All this takes 0.1 to 1 s where all is well, and MAX_NS for a
-client that cannot be brought to rest, such as one whose one-way sends wait in the spool; MAX_MOVED_NS where its broker has moved.
+client that cannot be brought to rest, such as one whose one-way sends wait on disk; MAX_MOVED_NS where its broker has moved.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.pipeline.parts import BODY, EXPIRED, POSTPONED, REQUEST, Part
 from gateway.pipeline.reports import Reports
+from gateway.waiting.disk import DAMAGED
 from gateway.waiting.disk.queue import PagedQueue
 from gateway.waiting.due_queue import DueQueue
 from gateway.waiting.line import Line
@@ -44,7 +45,7 @@ class Lines:
     """Those of one connection. A protocol's subclass says what has an order, what can be held, and how what has waited goes on."""
 
     def __init__(self, context: ConversationContext, budget: HeldBudget, reports: Reports, overhead: int = 0) -> None:
-        self.has_paged = False  # a rule has spooled something of this connection
+        self.has_paged = False  # something of this connection has been paged
         self.context = context
         self.budget = budget
         self.reports = reports
@@ -52,7 +53,7 @@ class Lines:
         self.by_name: dict[object, Line] = NO_ENTRIES  # in turn: those with held parts, or with parts away with the judge
         self.due_queue = DueQueue()
         self.taken = 0  # parts away with the judge, of all lines
-        self.damage = ""  # why the rest of a line's spool is lost
+        self.damage = ""  # why the rest of what a line has on disk is lost
         self.patience_ns = NEVER  # ns; how long clients of this protocol may be kept waiting for one request
         self.had_turn = False  # one of the line of what is just refused, or of its key, has just passed: others go first
         self.turns: dict[Bucket, int] = NO_ENTRIES  # monotonic ns; when what waits for that limit is judged again (`actions/holding.py`)
@@ -98,7 +99,7 @@ class Lines:
         return True
 
     def would_overtake(self, part: Part) -> bool:
-        """Whether `part`, which has just come and cannot wait so long, would pass by what is spooled: it is refused unjudged."""
+        """Whether `part`, which has just come and cannot wait so long, would pass by what is paged: it is refused unjudged."""
         return False
 
     def key_of(self, line: Line, data: bytes) -> Key | None:
@@ -149,7 +150,7 @@ class Lines:
     def hold(self, part: Part, due: int, manner: int = IN_MEMORY) -> bool:
         """Keep `part`, which was refused, until `due` (monotonic ns), when it is judged again. False, changing nothing, where it cannot be.
 
-        `manner`: BLOCKING and PAGED as well. In a spool, which takes what the client sends, nothing blocks before its turn comes.
+        `manner`: BLOCKING and PAGED as well. On disk, which takes what the client sends, nothing blocks before its turn comes.
         """
         line = self.line_for(part)
         if line is None:
@@ -171,7 +172,7 @@ class Lines:
         self._pass_all(self._place(line, part, due))
 
     def postpone(self, part: Part, now: int) -> bool:
-        """`part`, which was not judged, waits behind what is spooled of its line, for as long as that may. False, changing nothing,
+        """`part`, which was not judged, waits behind what is paged of its line, for as long as that may. False, changing nothing,
         where it cannot be held."""
         line = self.line_for(part)
         if line is None:
@@ -186,12 +187,12 @@ class Lines:
         return True
 
     def waits_behind(self, part: Part) -> bool:
-        """Whether `part`, which has just come, waits behind what is spooled: then it is judged when its turn comes (`postpone`)."""
+        """Whether `part`, which has just come, waits behind what is paged: then it is judged when its turn comes (`postpone`)."""
         line = self.line_of(part)
         return line is not None and line.paged is not None and line.taken == 0 and line.waits() and self.may_page(part)
 
     def mark_unjudged(self, parts: list[Part], now: int) -> None:
-        """Mark what is not judged now: what waits behind something spooled (it would take the tokens of what is before it), and what is
+        """Mark what is not judged now: what waits behind something paged (it would take the tokens of what is before it), and what is
         given up for its age."""
         for part in parts:
             if part.kind != REQUEST or part.paid:
@@ -205,12 +206,12 @@ class Lines:
                 part.unjudged = EXPIRED
 
     def may_expire(self, part: Part) -> bool:
-        """Whether `part`, which was spooled, is given up when its `deadline` has come: `refuse` or `drop` settle it."""
+        """Whether `part`, which was paged, is given up when its `deadline` has come: `refuse` or `drop` settle it."""
         line = self.line_of(part)
         return line is not None and line.paged is not None and self.may_page(part)
 
     def end_wait(self, part: Part) -> None:
-        """`part` goes on or is given up: it does not wait in the spool any more, if it did."""
+        """`part` goes on or is given up: it does not wait on disk any more, if it did."""
         disk = self.context.disk
         if disk is not None and part.held is not None:
             disk.waiting.end(part)
@@ -254,10 +255,10 @@ class Lines:
     def take_due(self, now: int, room: int) -> list[Part]:
         """Take held parts whose time has come, about `room` requests, in the order they must be judged and settled again.
 
-        Settle them before anything decoded later. Raises ProtocolError where a spool cannot be read back.
+        Settle them before anything decoded later. Raises ProtocolError where what was paged cannot be read back.
         """
         if self.damage:
-            raise ProtocolError(self.damage, cause="spool_damaged")
+            raise ProtocolError(self.damage, cause=DAMAGED)
         parts = [] if self.budget.frame_left else self.take_requests(now, room)
         self.update_due()
         return parts
@@ -388,10 +389,10 @@ class Lines:
                 return line.parts[0]
         return None
 
-    # ---- the spool -------------------------------------------------------------------------------------------------
+    # ---- the disk --------------------------------------------------------------------------------------------------
 
     def _begin_paging(self, line: Line, part: Part) -> None:
-        """What comes in `line` from now on waits in its spool, if there is one, behind what is held there, by the rule of `part`."""
+        """What comes in `line` from now on is paged, if the connection pages, behind what is held there, by the rule of `part`."""
         disk = self.context.disk
         if disk is None:
             return
@@ -410,7 +411,7 @@ class Lines:
         return self.has_paged
 
     def limits_changed(self) -> None:
-        """Other rules are in force: what has passed by those before, and still waits in a spool or behind what does, is judged by these."""
+        """Other rules are in force: what has passed by those before, and still waits on disk or behind what does, is judged by these."""
         for line in self.by_name.values():
             if line.paged is not None:
                 for held in (*line.returned, *line.parts):
@@ -418,7 +419,7 @@ class Lines:
                 line.paged.forget_verdicts()
 
     def _page(self, line: Line, part: Part) -> bool:
-        """Put `part` behind what waits in the line's spool, or begin that where enough waits in memory; whether it is there."""
+        """Put `part` behind what is paged of the line, or begin that where enough waits in memory; whether it is there."""
         paged = line.paged
         if paged is None or not self.may_leave_memory(part):
             return False
@@ -443,7 +444,7 @@ class Lines:
         return True
 
     def _refill(self, line: Line) -> bool:
-        """Take what is next out of the line's spool, if half of what was taken before is gone; whether anything was there."""
+        """Take what is next of the line from the disk, if half of what was taken before is gone; whether anything was there."""
         paged = line.paged
         if paged is None or len(line.parts) > line.refill_at or paged.empty():
             return False
@@ -459,12 +460,12 @@ class Lines:
         return True
 
     def take_paged(self, line: Line) -> None:
-        """What is next in the line's spool has been read, or is damaged."""
+        """What is next of the line has been read from the disk, or is damaged."""
         paged = line.paged
         if paged is None:
             return
         if paged.damage:
-            self.damage = self.damage or f"{self.describe(line)}: what waited in this gateway's spool cannot be read back: {paged.damage}"
+            self.damage = self.damage or f"{self.describe(line)}: what waited on this gateway's disk cannot be read back: {paged.damage}"
             self.update_due()
         elif line.taken == 0 and not line.parts and self._refill(line):
             self.make_due(line)
@@ -484,7 +485,7 @@ class Lines:
         return parts
 
     def _forget_paged(self, line: Line) -> list[Part]:
-        """Give up what waits in the spool: its messages, and what is answered all the same."""
+        """Give up what waits on disk: its messages, and what is answered all the same."""
         paged = line.paged
         if paged is None:
             return []

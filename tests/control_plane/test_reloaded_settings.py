@@ -21,7 +21,7 @@ from config.known_settings import ListenerSettings
 from config.reloading import merge
 from control_plane import reload as lifecycle_reload
 from control_plane.standalone import Standalone
-from gateway.lifecycle.apply_settings import spool_settings_of
+from gateway.lifecycle.apply_settings import disk_settings_of
 from gateway.listeners import factory
 from gateway.transport.trusted_proxies import TrustedProxies
 from limiter.units import parse_rate
@@ -72,7 +72,7 @@ async def test_bounds_of_connections_and_of_memory(standalone: Standalone, tmp_p
 async def test_the_spool_writes_before_its_memory_is_all_there_is(standalone: Standalone, tmp_path: Path, target: str, holds: int) -> None:
     """At the high watermark no publisher is read, so nothing more would come that makes it write."""
     await reload(standalone, tmp_path, more=f"memory: {{per_connection: 64KiB, high_watermark: 10MiB, target: {target}}}\n")
-    assert spool_settings_of(standalone.gateway.settings)[1] == holds
+    assert disk_settings_of(standalone.gateway.settings)[1] == holds
 
 
 async def test_caps_time_outs_and_the_upstream_of_a_listener(standalone: Standalone, tmp_path: Path) -> None:

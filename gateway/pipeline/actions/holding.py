@@ -114,7 +114,7 @@ def wait_until(conversation: Conversation, part: Part, now: int, deadline: int, 
 
 
 def wait(conversation: Conversation, part: Part, now: int, *, expires: bool = False) -> int:
-    """Hold `part` for as long as it takes; one that `expires`, because it was spooled, until it can be given up."""
+    """Hold `part` for as long as it takes; one that `expires`, because it may wait on disk, until it can be given up."""
     key = part.key
     assert key is not None
     part.again = True

@@ -1,4 +1,4 @@
-"""What processes that are gone have left in the spool's directory: it is deleted, since nobody was told that it had arrived.
+"""What processes that are gone have left in the directory of what waits: it is deleted, since nobody was told that it had arrived.
 
 A process that is gone has left its directory, whose lock is free then. A build that was never released kept some messages in files that
 were to outlive it (`*.durable`): a directory that has such files is left alone, and told.
@@ -33,7 +33,7 @@ def clear_left_behind(directory: Path) -> LeftBehind:
     found = LeftBehind()
     try:
         left = sorted(each for each in directory.iterdir() if OWN.fullmatch(each.name))
-    except FileNotFoundError:  # nothing was ever spooled
+    except FileNotFoundError:  # nothing was ever paged
         return found
     except OSError as error:
         found.faults[directory] = str(error)
@@ -58,9 +58,9 @@ def _clear(own: Path, found: LeftBehind) -> None:
         if any(file.name.endswith(KEPT) for file in files):
             found.kept.append(own)
             return
-        spooled = [file for file in files if file.name.isdecimal()]
-        found.size += sum(file.lstat().st_size for file in spooled)
-        found.files += len(spooled)
+        paged = [file for file in files if file.name.isdecimal()]
+        found.size += sum(file.lstat().st_size for file in paged)
+        found.files += len(paged)
         delete_files(own)
     finally:
         os.close(descriptor)

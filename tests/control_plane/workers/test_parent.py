@@ -216,11 +216,11 @@ async def test_a_spool_that_hangs_holds_up_no_replacement(
         await trio.sleep(3600)
 
     monkeypatch.setattr("trio.lowlevel.open_process", open_process)
-    monkeypatch.setattr("control_plane.workers.parent.clear_spool", clear)
+    monkeypatch.setattr("control_plane.workers.parent.delete_left_behind", clear)
     parent.children[1].ready.set()
     began = trio.current_time()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(parent._clear_spool)
+        nursery.start_soon(parent._delete_left_behind)
         await nursery.start(parent._attend, 1)
         await started_again.wait()
         nursery.cancel_scope.cancel()

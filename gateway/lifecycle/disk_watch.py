@@ -26,7 +26,7 @@ UNRELEASED: Final = (
 )
 
 
-async def clear_spool(directory: Path, *, tells: bool = True) -> None:
+async def delete_left_behind(directory: Path, *, tells: bool = True) -> None:
     """Delete what processes that are gone have left in the spool. `tells`: at the start, also say what is not deleted."""
     found = await trio.to_thread.run_sync(clear_left_behind, directory, abandon_on_cancel=True)  # where the disk hangs, a stop goes on
     if found.files:
@@ -40,7 +40,7 @@ async def clear_spool(directory: Path, *, tells: bool = True) -> None:
         log.event(logging.WARNING, "spool_not_ours", folders=folders, remedy=UNRELEASED)
 
 
-class SpoolWatch:
+class DiskWatch:
     """Looks at one process's spool on each tick."""
 
     def __init__(self, disk: WaitingDisk) -> None:
@@ -58,4 +58,4 @@ class SpoolWatch:
         self._told = trouble
 
     def __repr__(self) -> str:
-        return f"<SpoolWatch {self._told}>"
+        return f"<DiskWatch {self._told}>"

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 import trio
 
-from gateway.lifecycle.spool_watch import SpoolWatch, clear_spool
+from gateway.lifecycle.disk_watch import DiskWatch, delete_left_behind
 from gateway.waiting.disk.left_behind import LeftBehind
 from gateway.waiting.disk.waiting_disk import LOCK, WRITE, DiskJob, WaitingDisk
 
@@ -25,7 +25,7 @@ def disk(tmp_path: Path) -> Iterator[WaitingDisk]:
 
 def test_trouble_and_its_end_are_told_once_each(disk: WaitingDisk, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    watch = SpoolWatch(disk)
+    watch = DiskWatch(disk)
     watch.look()
     disk.directory.write_text("a file where the directory should be")
     disk.submit(DiskJob(None, WRITE, "1"))
@@ -50,7 +50,7 @@ async def test_what_is_left_behind_is_told_at_the_start_and_only_deleted_later(t
     (tmp_path / "15-0123abcd" / LOCK).mkdir(parents=True)
     for tells in (True, False):
         caplog.clear()
-        await clear_spool(tmp_path, tells=tells)
+        await delete_left_behind(tmp_path, tells=tells)
         told = {record.getMessage(): cast(Any, record).fields for record in caplog.records}
         assert sorted(told) == (["spool_left_behind", "spool_not_ours", "spool_unreadable"] if tells else [])
         if tells:
@@ -70,9 +70,9 @@ async def test_a_stop_does_not_wait_for_a_disk_that_hangs(tmp_path: Path, monkey
         over.set()
         return LeftBehind()
 
-    monkeypatch.setattr("gateway.lifecycle.spool_watch.clear_left_behind", hang)
+    monkeypatch.setattr("gateway.lifecycle.disk_watch.clear_left_behind", hang)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(clear_spool, tmp_path)
+        nursery.start_soon(delete_left_behind, tmp_path)
         await begun.wait()
         nursery.cancel_scope.cancel()
     assert not over.is_set()
