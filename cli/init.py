@@ -75,10 +75,10 @@ def init(
         raise CommandError(USAGE, "there is no terminal to ask on; add --yes, or give --protocol, --bind and --upstream")
     refuse_to_overwrite(directory, force=switches["force"])
     sockets = [each for each in listening_sockets() if ports is None or each[1] in ports]
-    plan = planned(sockets, protocol, bind, upstream, asks=asks)
+    plan = make_plan(sockets, protocol, bind, upstream, asks=asks)
     given = tuple(each.strip() for limit in limits for each in limit.split(","))
     if not given and asks:
-        given = tuple(each.strip() for each in str(asked("Limit of each topic, in messages and/or bytes per second", LIMIT)).split(","))
+        given = tuple(each.strip() for each in str(ask("Limit of each topic, in messages and/or bytes per second", LIMIT)).split(","))
     plan = replace(plan, limits=given or (LIMIT,))
     settings = write(directory, plan)
     for line in next_steps(directory, plan, settings):
@@ -95,7 +95,7 @@ def refuse_to_overwrite(directory: Path, *, force: bool) -> None:
         )
 
 
-def asked(question: str, default: str, choices: list[str] | None = None) -> Any:
+def ask(question: str, default: str, choices: list[str] | None = None) -> Any:
     kind = click.Choice(choices) if choices else None
     return click.prompt(clean(question), default=default, type=kind, err=True, show_choices=False)
 
@@ -103,31 +103,31 @@ def asked(question: str, default: str, choices: list[str] | None = None) -> Any:
 # ---- what to write -----------------------------------------------------------------------------------------------------
 
 
-def planned(sockets: list[tuple[str, int]], protocol: str | None, bind: str | None, upstream: str | None, *, asks: bool) -> FilesPlan:
+def make_plan(sockets: list[tuple[str, int]], protocol: str | None, bind: str | None, upstream: str | None, *, asks: bool) -> FilesPlan:
     """What to write, but for the limits. Raises CommandError."""
     if protocol and bind and upstream:
         return FilesPlan(protocol, every_address(bind), upstream, ())
     found: Broker | None = None
     if upstream is None:
-        found = chosen(sockets, protocol, asks=asks)
+        found = choose_broker(sockets, protocol, asks=asks)
         if found is None:  # it was asked for, and is somewhere else
-            protocol = protocol or str(asked("What does your broker speak? amqp, rocketmq, rocketmq-nameserver", "amqp", list(USUAL_PORTS)))
-            upstream = str(asked("Where is it (host:port)?", f"{LOOPBACK}:{USUAL_PORTS[protocol]}"))
+            protocol = protocol or str(ask("What does your broker speak? amqp, rocketmq, rocketmq-nameserver", "amqp", list(USUAL_PORTS)))
+            upstream = str(ask("Where is it (host:port)?", f"{LOOPBACK}:{USUAL_PORTS[protocol]}"))
     if found is not None:
         return beside(found, sockets, bind, asks=asks)
     if protocol is None:
         raise CommandError(USAGE, f"--upstream needs --protocol: {', '.join(LISTENER_PROTOCOLS)}")
     proposed = f"{LOOPBACK}:{free_port(sockets, USUAL_PORTS[protocol])}"
-    where = bind or (asked("Where shall clients connect (host:port)?", proposed) if asks else proposed)
+    where = bind or (ask("Where shall clients connect (host:port)?", proposed) if asks else proposed)
     return with_advertise(FilesPlan(protocol, every_address(str(where)), str(upstream), ()))
 
 
-def chosen(sockets: list[tuple[str, int]], protocol: str | None, *, asks: bool) -> Broker | None:
+def choose_broker(sockets: list[tuple[str, int]], protocol: str | None, *, asks: bool) -> Broker | None:
     """The broker to stand in front of; None where it is another than those found. Raises CommandError."""
     print_status(f"looking at {pluralise(len({port for _, port in sockets}), 'listening port')} of this host ...")
     found = [each for each in brokers(sockets) if protocol in (None, each.protocol)]
     for number, each in enumerate(found, 1):
-        print_status(f"  {number}. {shown(each)}")
+        print_status(f"  {number}. {describe_broker(each)}")
     if not found:
         print_status("  no broker has answered")
         if not asks:
@@ -141,10 +141,10 @@ def chosen(sockets: list[tuple[str, int]], protocol: str | None, *, asks: bool) 
         if len(found) > 1:
             print_status(f"taking the first; for another: --upstream {found[1].address} --protocol {found[1].protocol}")
         return found[0]
-    return found[int(asked("Which one is to be protected?", "1", [str(number) for number in range(1, len(found) + 1)])) - 1]
+    return found[int(ask("Which one is to be protected?", "1", [str(number) for number in range(1, len(found) + 1)])) - 1]
 
 
-def shown(broker: Broker) -> str:
+def describe_broker(broker: Broker) -> str:
     what = {"amqp": "AMQP broker", "rocketmq": "RocketMQ broker", "rocketmq-nameserver": "RocketMQ name server"}[broker.protocol]
     return f"{broker.product or what} at {broker.address}{', on all addresses' if broker.everywhere else ''}"
 
@@ -168,7 +168,7 @@ def beside(broker: Broker, sockets: list[tuple[str, int]], bind: str | None, *, 
         print_status(f"  1. to {other}: nothing changes at the broker; you give this address to the clients that are to be limited")
         if broker.protocol == "amqp":
             print_status(f"  2. to {host}:{broker.port}, as they do today: the broker moves to another port, by one line and a restart")
-        answer = asked("1, 2, or another host:port" if broker.protocol == "amqp" else "1, or another host:port", "1")
+        answer = ask("1, 2, or another host:port" if broker.protocol == "amqp" else "1, or another host:port", "1")
         bind = {"1": other, "2": f"{host}:{broker.port}"}.get(str(answer), str(answer))
     bind = every_address(bind or other)
     if broker.protocol == "amqp" and port_of_text(bind) == broker.port:

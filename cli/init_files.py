@@ -63,8 +63,8 @@ def listeners(plan: FilesPlan) -> Iterator[str]:
     yield from _listener(plan.name, plan.protocol, (plan.bind, where), plan.upstream)
     if plan.protocol == "rocketmq-nameserver":
         if plan.advertise:
-            yield commented(f"    advertise: {plan.advertise}", "# the host written into routes")
-        yield commented(f"    broker_ports: {BROKER_PORTS}", "# a listener for each broker is opened on these")
+            yield add_comment(f"    advertise: {plan.advertise}", "# the host written into routes")
+        yield add_comment(f"    broker_ports: {BROKER_PORTS}", "# a listener for each broker is opened on these")
     upstreams = plan.upstream.split(",")
     if plan.protocol == "rocketmq" and min(map(port_of, (plan.bind, *upstreams))) > VIP:
         vip, *upstreams = (f"{host_of(each)}:{port_of(each) - VIP}" for each in (plan.bind, *upstreams))
@@ -74,20 +74,20 @@ def listeners(plan: FilesPlan) -> Iterator[str]:
 def _listener(name: str, protocol: str, bind: tuple[str, str], upstream: str) -> Iterator[str]:
     yield f"  - name: {name}"
     yield f"    protocol: {protocol}"
-    yield commented(f"    bind: {quoted(bind[0])}", bind[1])
-    addresses = [quoted(each.strip()) for each in upstream.split(",")]
+    yield add_comment(f"    bind: {quote(bind[0])}", bind[1])
+    addresses = [quote(each.strip()) for each in upstream.split(",")]
     if len(addresses) == 1:
-        yield commented(f"    upstream: {addresses[0]}", "# the broker")
+        yield add_comment(f"    upstream: {addresses[0]}", "# the broker")
     else:
-        yield commented(f"    upstream: [{', '.join(addresses)}]", "# the brokers, the preferred one first")
+        yield add_comment(f"    upstream: [{', '.join(addresses)}]", "# the brokers, the preferred one first")
 
 
-def commented(text: str, comment: str) -> str:
+def add_comment(text: str, comment: str) -> str:
     """A line of YAML with a comment, in the column of the others where there is room."""
     return f"{text.ljust(35)} {comment}"
 
 
-def quoted(address: str) -> str:
+def quote(address: str) -> str:
     """An address as YAML takes it: in quotes where it begins with a bracket."""
     return f'"{address}"' if address.startswith("[") else address
 
@@ -111,7 +111,7 @@ def limits_yaml(plan: FilesPlan) -> str:
         "  - name: every-topic",
         f"    match: {{protocol: {names.name}}}",
         "    per: topic                      # topic | client | user | connection | listener | rule ...",
-        commented(f"    limit: {{{limit}}}", "# messages and bytes per second; burst: 2s of the rate (default 1s)"),
+        add_comment(f"    limit: {{{limit}}}", "# messages and bytes per second; burst: 2s of the rate (default 1s)"),
         "    action: reject                  # or delay: over the limit a message waits, up to max_delay",
         "    # mode: shadow                  # count what would be refused, and refuse nothing",
     ]
