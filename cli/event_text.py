@@ -28,7 +28,7 @@ def subject(event: Event) -> str:
     return f"{event['per']} {event.get('thing') or event['rule']}"
 
 
-def counted(event: Event) -> str:
+def describe_counts(event: Event) -> str:
     counts = [f"{event[name]:,} {word}" for name, word in (("refused", "refused"), ("delayed", "had to wait")) if event.get(name)]
     counts += [f"{event['waiting']:,} waiting now"] if event.get("waiting") else []
     return ", ".join(counts) or "nothing refused"
@@ -43,24 +43,24 @@ def culprit(event: Event) -> str:
     return f"; most of it by {event['client']}{user}{group}{others}"
 
 
-def reached(event: Event) -> str:
+def describe_reach(event: Event) -> str:
     seconds = event.get("seconds")
     long = f" in {figures.duration(float(seconds))}" if seconds else ""
     lines = f" (the sum of {event['lines']} lines)" if event.get("lines") else ""
     why = f", as {event['reason']}" if event.get("reason") else ""
     return (
         f"{subject(event)} is over its limit of {event['limit']}, rule {event['rule']}{why}: "
-        f"{figures.rate(event['rate'])} came, {counted(event)}{long}{lines}{culprit(event)}"
+        f"{figures.rate(event['rate'])} came, {describe_counts(event)}{long}{lines}{culprit(event)}"
     )
 
 
-def recovered(event: Event) -> str:
+def describe_recovery(event: Event) -> str:
     began, ended = (datetime.fromisoformat(str(event[name])) for name in ("since", "ts"))
     long = figures.duration(max(0.0, round((ended - began).total_seconds())))
-    return f"{subject(event)} is within its limit of {event['limit']} again, after {long}: {counted(event)}{culprit(event)}"
+    return f"{subject(event)} is within its limit of {event['limit']} again, after {long}: {describe_counts(event)}{culprit(event)}"
 
 
-def changed(event: Event) -> str:
+def describe_change(event: Event) -> str:
     targets = list(event["targets"])
     more = int(event.get("changes") or len(targets)) - len(targets)
     reason = f": {event['reason']}" if event.get("reason") else ""
@@ -73,8 +73,8 @@ def others(event: Event) -> str:
 
 
 SENTENCES: Final[dict[str, Callable[[Event], str]]] = {
-    "limit_reached": reached,
-    "limit_recovered": recovered,
+    "limit_reached": describe_reach,
+    "limit_recovered": describe_recovery,
     "limits_reached": others,
-    "changed": changed,
+    "changed": describe_change,
 }

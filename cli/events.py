@@ -70,13 +70,13 @@ def events(remote: Remote, *, follow: bool, every: bool, most: int, shape: str, 
     if not follow:
         return
     try:
-        for event in followed(client, query, str(page.get("next") or "")):
+        for event in follow_events(client, query, str(page.get("next") or "")):
             show(event, shape)
     except KeyboardInterrupt:
         click.get_current_context().exit(INTERRUPTED)
 
 
-def followed(client: AdminClient, query: dict[str, str], last: str) -> Iterator[dict[str, Any]]:
+def follow_events(client: AdminClient, query: dict[str, str], last: str) -> Iterator[dict[str, Any]]:
     """Events as they happen. After a break it goes on behind the last one seen."""
     lost = False
     while True:

@@ -21,14 +21,14 @@ CLIENTS_SHOWN: Final = 3  # clients; of the eight that the gateway names
 JSONObject = dict[str, Any]
 
 
-def explained(body: JSONObject) -> Iterator[str]:
+def explain_key(body: JSONObject) -> Iterator[str]:
     """A key's answer with its explanation, line by line."""
     protocol = body.get("protocol")
     yield f"{protocol or ''} {typed(protocol, str(body.get('topic') or ''))}".strip()
     for level in body.get("explanation") or []:
         holds = level.get("holds")
         yield ""
-        yield f"{level.get('operation')} per {level.get('per')}: {held(holds) if holds else nothing(level)}"
+        yield f"{level.get('operation')} per {level.get('per')}: {describe_hold(holds) if holds else nothing(level)}"
         if holds:
             yield from details(holds, protocol)
         for lost in level.get("lost") or []:
@@ -39,17 +39,17 @@ def explained(body: JSONObject) -> Iterator[str]:
             yield f"  and {level['more']} more"
 
 
-def folded(body: JSONObject) -> Iterator[str]:
+def explain_levels(body: JSONObject) -> Iterator[str]:
     """The limits of a client, user, queue and so on, line by line, as a topic's are shown."""
     key = str(body.get("key") or "")
     yield key
     for level in body.get("levels") or []:
         yield ""
-        yield f"{level.get('operation')} per {level.get('per')}: {held(level)}"
+        yield f"{level.get('operation')} per {level.get('per')}: {describe_hold(level)}"
         yield from details(level, "rocketmq" if key.startswith("rocketmq ") else "amqp")
 
 
-def held(level: JSONObject) -> str:
+def describe_hold(level: JSONObject) -> str:
     rule = "no rule" if level.get("rule") == UNRULED.name else f"{level.get('rule')}{at(level)}"
     unenforced = "" if level.get("mode", "enforce") == "enforce" else f", not enforced (mode {level['mode']}),"
     return f"{limit(level.get('limit') or {})}{unenforced}  of {rule}"
@@ -93,9 +93,9 @@ def details(level: JSONObject, protocol: object = None) -> Iterator[str]:
     yield f"  how   {', '.join(ways(level))}"
     usage = level.get("usage")
     unused = f"depends on the {per}: add --{per}" if per in SENDER_KEYS and not thing else "not used yet"
-    yield f"  now   {used(usage) if usage else unused}"
+    yield f"  now   {describe_use(usage) if usage else unused}"
     if level.get("candidate") is not None:
-        yield f"  tried {tried_beside(level)}"
+        yield f"  tried {describe_trial_beside(level)}"
 
 
 def ways(level: JSONObject) -> Iterator[str]:
@@ -127,7 +127,7 @@ def cost_text(cost: JSONObject) -> str:
     return ", ".join(parts)
 
 
-def used(usage: JSONObject) -> str:
+def describe_use(usage: JSONObject) -> str:
     """The state of a limit in use, on one line."""
     parts = []
     if usage.get("received_per_second") is not None:
@@ -159,18 +159,18 @@ def what_holds_over(level: JSONObject) -> str:
     return "the published quota" if str(level.get("origin")).startswith("quota") else "the live change"
 
 
-def tried_beside(level: JSONObject) -> str | None:
+def describe_trial_beside(level: JSONObject) -> str | None:
     """The candidate of a level, and what it would have done there; None without one. A live change or a quota may hold over it, too."""
     candidate, here = level.get("candidate"), level.get("candidate_here")
     usage = (level.get("usage") or {}).get("candidate")
     if candidate is None or here is None:
-        return tried(candidate, usage)
+        return describe_trial(candidate, usage)
     if here == level.get("limit"):
         return f"{limit(candidate)}: would change nothing here, {what_holds_over(level)} holds over it"
-    return f"{limit(candidate)}; here, as {what_holds_over(level)} holds over it, {tried(here, usage)}"
+    return f"{limit(candidate)}; here, as {what_holds_over(level)} holds over it, {describe_trial(here, usage)}"
 
 
-def tried(candidate: JSONObject | None, usage: JSONObject | None) -> str | None:
+def describe_trial(candidate: JSONObject | None, usage: JSONObject | None) -> str | None:
     """`300/s (burst 300): would have refused 412 of 10,300 since 12:01, of 10.0.0.7, 10.0.0.9`; None without a candidate."""
     if candidate is None:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from cli.explain import cost_text, in_flight, limit, moment, tried_beside
+from cli.explain import cost_text, describe_trial_beside, in_flight, limit, moment
 from cli.names import typed
 from cli.tables import ESSENTIAL, Read, TableColumn, column
 from cli.traffic_columns import byte_limit, limit_and_mode, limit_in_figures, some
@@ -102,5 +102,5 @@ IN_USE: Final[list[TableColumn]] = [
     column("fill", "level.usage.fill", rank=35, short="burst left", figure=figures.percent),
     column("breaker", "level.usage.breaker", rank=10),
     column("last refused", "level.usage.last_refused", rank=14, people=_last_refused),
-    TableColumn("candidate", lambda item: tried_beside(item["level"]), 15),
+    TableColumn("candidate", lambda item: describe_trial_beside(item["level"]), 15),
 ]

@@ -12,7 +12,7 @@ import click
 
 from cli.client import AdminClient, Reply
 from cli.exits import CommandError
-from cli.explain import explained, folded
+from cli.explain import explain_key, explain_levels
 from cli.key_completion import complete_any_key
 from cli.keys import OPERATION, sender_options, topic_path
 from cli.keys import key_path as any_key_path
@@ -301,7 +301,7 @@ def get(remote: Remote, key: tuple[str, ...], operation: str | None, **sender: s
         reply = remote.client.ask("GET", any_key_path(key, operation))
         levels = reply.members.get("levels")
         if remote.form == "table" and on_terminal() and not wide_wanted() and levels:
-            show_lines(folded(reply.body))
+            show_lines(explain_levels(reply.body))
         else:
             show_key(remote, reply)
         if not levels:
@@ -316,7 +316,7 @@ def get(remote: Remote, key: tuple[str, ...], operation: str | None, **sender: s
         report_remarks(reply)
         return
     if body.get("explanation"):
-        show_lines(explained(body))
+        show_lines(explain_key(body))
     if not body.get("levels"):
         print_status("no limit holds for this key")
     report_remarks(reply)

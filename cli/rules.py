@@ -11,7 +11,7 @@ import click
 
 from cli.client import AdminClient, Reply, path
 from cli.exits import CommandError
-from cli.explain import tried
+from cli.explain import describe_trial
 from cli.key_completion import complete_match
 from cli.limit_columns import cost
 from cli.limits import change_body, keep_end, limit_options, report_end, report_remarks, report_replaced, setting_option, show
@@ -44,7 +44,7 @@ RULES: Final[list[TableColumn]] = [
     column("fallback", "fallback", rank=30),
     column("mode", "mode", rank=5),
     column("would refuse", "would_refuse", rank=13, people=some("would_refuse", figures.count), pressing=ESSENTIAL),
-    TableColumn("candidate", lambda rule: tried(rule.get("candidate"), rule.get("candidate_usage")), 9),
+    TableColumn("candidate", lambda rule: describe_trial(rule.get("candidate"), rule.get("candidate_usage")), 9),
     column("origin", "origin", rank=6),
     column("place", "place", rank=10),
     column("by", "override.by", "live.by", rank=8),
@@ -131,7 +131,7 @@ def promote(remote: Remote, change: ChangeOptions, name: str) -> None:
         body = {"reason": change.reason} if change.reason else {}
         reply = client.ask("POST", f"{target}:promote", query=change.query(), body=body, if_match=change.if_match(seen))
     _show_rule(remote, reply)
-    print_status(f"the candidate of {name}: {tried(seen.members.get('candidate'), seen.members.get('candidate_usage'))}")
+    print_status(f"the candidate of {name}: {describe_trial(seen.members.get('candidate'), seen.members.get('candidate_usage'))}")
     report_change(change, f"the candidate of rule {name} is its limit now", f"make the candidate of rule {name} its limit")
     report_remarks(reply)
     if not change.dry_run and reply.members.get("text") and remote.form == "table":

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from cli.account_text import account_text, fate
 from cli.client_advice import ClientAdvice
-from cli.explain import JSONObject, ago, cost_text, limit, moment, tried_beside
+from cli.explain import JSONObject, ago, cost_text, describe_trial_beside, limit, moment
 from cli.names import words_of_path
 from cli.tables import cell_width, fold
 from cli.why_facts import PATTERN, RAISE, AbsentSender, Findings, Limited, LimitedClient, situations, to_do
@@ -135,7 +135,7 @@ def level_lines(findings: Findings, one: Limited, width: int) -> Iterator[str]:
         if not waits:
             yield from beside("wait", wait_text(level, usage) if one.enforced else "none: every message passes", width)
     yield from beside("action", action_text(level, str(findings.body.get("protocol"))), width)
-    tried = tried_beside(level)
+    tried = describe_trial_beside(level)
     if tried is not None:
         yield from beside("tried", tried, width)
 

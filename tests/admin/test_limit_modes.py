@@ -170,7 +170,7 @@ async def test_a_limit_shows_what_its_own_rule_would_have_refused(tmp_path: Path
         level = (await api.ask("GET", ORDERS)).json()["levels"][0]
         (row,) = csv.DictReader(io.StringIO((await api.ask("GET", "/v1/limits?format=csv")).body.decode()))
         usage = level["usage"]
-        said = re.search(r"[\d,]+ of them would", explain.used(usage))
+        said = re.search(r"[\d,]+ of them would", explain.describe_use(usage))
         return [row["rule"], usage["would_refuse"], usage["shadow_refused"], row["would_refuse"], None if said is None else said[0]]
 
     async with control(tmp_path, rules("shadow")[:1]) as api:

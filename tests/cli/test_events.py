@@ -259,10 +259,10 @@ def test_a_gateway_that_a_proxy_cannot_reach_is_waited_for(monkeypatch: pytest.M
         CommandError(FAILED, "it stops", status=503),
     )
     gateway: Any = Answers(*away)
-    assert next(events.followed(gateway, {}, "")) == {"event": "started"}
+    assert next(events.follow_events(gateway, {}, "")) == {"event": "started"}
     gone = CommandError(NOT_FOUND, "there is nothing at this path", status=404)
     with pytest.raises(CommandError):
-        next(events.followed(Answers(gone), {}, ""))  # type: ignore[arg-type]
+        next(events.follow_events(Answers(gone), {}, ""))  # type: ignore[arg-type]
     view = TopView()
     view.look(Answers(away[2]))  # type: ignore[arg-type]
     assert view.trouble == "it stops; trying again"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cli.explain import details, held, limit, moment, tried, tried_beside, used, ways
+from cli.explain import describe_hold, describe_trial, describe_trial_beside, describe_use, details, limit, moment, ways
 
 KEY = "GET /v1/limits/rocketmq/orders"
 CANDIDATE = {"messages": "300/s", "messages_burst": 300}
@@ -112,8 +112,8 @@ def test_names_of_strangers_steer_no_terminal(sluice: Any, admin: Any) -> None:
     ],
 )
 def test_a_sentence_tells_how_many_messages_a_candidate_would_have_refused(usage: dict[str, Any] | None, said: str) -> None:
-    assert tried(CANDIDATE, usage) == said
-    assert tried(None, usage) is None
+    assert describe_trial(CANDIDATE, usage) == said
+    assert describe_trial(None, usage) is None
 
 
 LIVE = {"messages": "100/s", "messages_burst": 100}
@@ -138,7 +138,7 @@ LIVE = {"messages": "100/s", "messages_burst": 100}
     ],
 )
 def test_a_candidate_is_never_the_live_change_that_holds_over_it(level: dict[str, Any], said: str) -> None:
-    assert tried_beside(level) == said
+    assert describe_trial_beside(level) == said
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_details_name_the_owner_of_the_bucket(level: dict[str, Any], said: list[
 
 
 def test_a_live_change_where_no_rule_is() -> None:
-    assert held({"limit": {"messages": "5/s", "messages_burst": 5}, "rule": "unruled", "place": ""}) == "5/s (burst 5)  of no rule"
+    assert describe_hold({"limit": {"messages": "5/s", "messages_burst": 5}, "rule": "unruled", "place": ""}) == "5/s (burst 5)  of no rule"
 
 
 def test_a_topics_part_of_a_cap_and_a_cap_that_is_tightened() -> None:
@@ -164,12 +164,12 @@ def test_a_topics_part_of_a_cap_and_a_cap_that_is_tightened() -> None:
     assert list(ways({**HOLDS, "cost": {"copy": 2, "declare": 10}}))[-1] == "a copy costs 2, a declare costs 10"
     assert not {"weight 1", "protected"} & set(ways({**HOLDS, "weight": 1.0, "protected": False}))
     tightened = {"messages": "16000/s", "messages_burst": 16000}
-    said = used({"fill": 0.1, "breaker": "closed", "cap_now": tightened, "cap_reason": "blocked"})
+    said = describe_use({"fill": 0.1, "breaker": "closed", "cap_now": tightened, "cap_reason": "blocked"})
     assert "; tightened to 16000/s (burst 16000) (blocked); " in said
 
 
 def test_a_rate_that_follows_a_backlog() -> None:
-    said = used({"fill": 1, "breaker": "closed", "rate_now": {"messages": "80/s", "messages_burst": 8}})
+    said = describe_use({"fill": 1, "breaker": "closed", "rate_now": {"messages": "80/s", "messages_burst": 8}})
     assert "; 80/s (burst 8) by the backlog; " in said
 
 
