@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from cli.configured import USUAL, loaded
+from cli.configured import USUAL, load_settings
 from cli.exits import CommandError
 from cli.history import journal_lines, journal_options, when
 from cli.listing import Orders, watchable
@@ -107,4 +107,4 @@ def _row(journal: dict[str, Any]) -> dict[str, Any]:
 def _state_directory(config: str | None) -> Path:
     """That of the configuration named, or at a usual place; else ./state."""
     named = config or next((str(path) for path in USUAL if path.is_file()), None)
-    return Path("state") if named is None else loaded(named, {}).gateway.state_directory
+    return Path("state") if named is None else load_settings(named, {}).gateway.state_directory

@@ -180,7 +180,7 @@ class AdminClient:
         given = 0
         while most is None or given < most:
             body = self.ask("GET", target, query={**query, "limit": str(min(PAGE, (most or given + PAGE) - given))}).body
-            found = listed(body)
+            found = find_items(body)
             yield from found
             given += len(found)
             cursor = body.get("next") if isinstance(body, dict) else None
@@ -193,7 +193,7 @@ class AdminClient:
         body = self.ask("GET", target, query={"limit": str(PAGE)}).body
         while isinstance(body, dict) and body.get("next"):
             more = self.ask("GET", target, query={"limit": str(PAGE), "cursor": str(body["next"])}).body
-            body = {**more, "items": [*listed(body), *listed(more)]}
+            body = {**more, "items": [*find_items(body), *find_items(more)]}
         return body
 
     def _content(self, raw: bytes, subtype: str) -> Any:
@@ -221,7 +221,7 @@ class AdminClient:
         return f"<AdminClient {self.url}>"
 
 
-def listed(body: Any) -> list[dict[str, Any]]:
+def find_items(body: Any) -> list[dict[str, Any]]:
     """The items of a list answer: the answer itself, or its one member that is a list."""
     if isinstance(body, dict):
         body = body.get("items") if "items" in body else next((value for value in body.values() if isinstance(value, list)), None)

@@ -9,7 +9,7 @@ import click
 from cli.client_advice import library_of
 from cli.listing import limit_option, sort_option, watchable
 from cli.names import topic_of
-from cli.tables import Special, shown
+from cli.tables import Special, choose_columns
 from cli.verb import Remote, Verb, optional_list_word, remote
 from common import figures
 from common.views import columns
@@ -35,7 +35,7 @@ def _library(protocol: object, said: dict[str, Any]) -> str:
     return f"{name} {said.get('version') or ''}".strip()
 
 
-CLIENTS: Final = shown(
+CLIENTS: Final = choose_columns(
     columns.CLIENTS,
     {
         "library": Special(read=library_text),

@@ -30,8 +30,8 @@ def configured(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def wrapped(*args: Any, config: str | None, file: str | None, **kwargs: Any) -> Any:
-        flags = taken_flags(kwargs)
-        return command(*args, settings=loaded(config_file(config, file), flags), **kwargs)
+        flags = take_flags(kwargs)
+        return command(*args, settings=load_settings(config_file(config, file), flags), **kwargs)
 
     return setting_options(wrapped)
 
@@ -61,7 +61,7 @@ def setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
-def taken_flags(options: dict[str, Any]) -> dict[str, str]:
+def take_flags(options: dict[str, Any]) -> dict[str, str]:
     """The settings among a verb's options (path -> text), which are taken out of them. Raises CommandError."""
     flags = {setting: options.pop(flag.lstrip("-").replace("-", "_")) for flag, setting in FLAGS.items()}
     flags = {setting: value for setting, value in flags.items() if value is not None}
@@ -94,7 +94,7 @@ def config_file(option: str | None, argument: str | None) -> str:
     )
 
 
-def loaded(config: str | CommandLine, flags: dict[str, str]) -> Settings:
+def load_settings(config: str | CommandLine, flags: dict[str, str]) -> Settings:
     """Raises CommandError, once all faults are shown; and where a file is not read within READ_S."""
     from config import ConfigError, load
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from cli.client import AdminClient, listed
+from cli.client import AdminClient, find_items
 from cli.event_text import sentence
 from cli.exits import CommandError, passes
 from cli.explain import moment
@@ -62,7 +62,7 @@ def events(remote: Remote, *, follow: bool, every: bool, most: int, shape: str, 
     query = {name: value for name, value in chosen.items() if value}
     client = remote.client
     page = client.ask("GET", "/v1/events", query={**query, "limit": str(most if every else MOST)}).body
-    begin = listed(page)
+    begin = find_items(page)
     if shape == "csv":
         emit_rows([[*ROW, "fields"]])
     for event in begin if every else folded(begin)[-most:]:

@@ -21,7 +21,7 @@ import click
 from cli.admin_address import ClientTls
 from cli.client import AdminClient
 from cli.exits import CommandError
-from cli.listing import Orders, limit_option, ordered, sort_option, watchable
+from cli.listing import Orders, limit_option, order_items, sort_option, watchable
 from cli.output import Column, emit, print_status
 from cli.tables import TableColumn, column
 from cli.token_search import look_for_token
@@ -172,7 +172,7 @@ def status(fleet: NamedGateways, form: str, sort: str, most: int | None) -> int:
     Exit 0 all are there and in sync, 4 one is away, 6 one has other live changes: of all of them, however many are shown.
     """
     rows = [each.row(fleet.members[0]) for each in fleet.members]
-    emit(form, ordered(rows, ORDERS, sort)[:most], ROWS)
+    emit(form, order_items(rows, ORDERS, sort)[:most], ROWS)
     if any(each.fault for each in fleet.members):
         return UNREACHABLE
     return OK if all(row["in_sync"] for row in rows) else CONFLICT

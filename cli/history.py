@@ -10,7 +10,7 @@ import click
 
 from cli.client import path
 from cli.limit_columns import time_of
-from cli.listing import Orders, limit_option, ordered, sort_option, watchable
+from cli.listing import Orders, limit_option, order_items, sort_option, watchable
 from cli.names import typed_path
 from cli.output import print_status, summarise
 from cli.tables import TableColumn, column
@@ -115,7 +115,7 @@ def journal_options(orders: Orders) -> Callable[[Callable[..., Any]], Callable[.
 def journal_lines(remote: Remote, target: str, orders: Orders, sort: str, most: int, chosen: dict[str, str | None]) -> list[dict[str, Any]]:
     """The latest lines that are as chosen, in order."""
     query = {name: text for name, text in chosen.items() if text}
-    return ordered(remote.client.items(target, query, most=most), orders, sort)
+    return order_items(remote.client.items(target, query, most=most), orders, sort)
 
 
 @history.command(

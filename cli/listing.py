@@ -46,7 +46,7 @@ def sort_option(
 Orders = Mapping[str, Read | None]  # a word of --sort -> what an item is sorted by; None: as the gateway has them
 
 
-def ordered(items: Iterable[dict[str, Any]], orders: Orders, sort: str) -> list[dict[str, Any]]:
+def order_items(items: Iterable[dict[str, Any]], orders: Orders, sort: str) -> list[dict[str, Any]]:
     """The items in one of the orders: texts by the alphabet, numbers the largest first, what has neither at the end."""
     read = orders[sort]
     if read is None:
@@ -63,12 +63,12 @@ def ordered(items: Iterable[dict[str, Any]], orders: Orders, sort: str) -> list[
     return sorted(items, key=key)
 
 
-def gathered(
+def gather_items(
     client: AdminClient, target: str, orders: Orders, sort: str, most: int | None, query: Mapping[str, str] | None = None
 ) -> list[dict[str, Any]]:
     """The first `most` of a list that the gateway does not sort: it is read to its end, unless the order is the gateway's own."""
     found = client.items(target, query, most=most if orders[sort] is None else None)
-    return ordered(found, orders, sort)[:most]
+    return order_items(found, orders, sort)[:most]
 
 
 def moment_of(*names: str) -> Read:

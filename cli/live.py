@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import click
 
-from cli.client import AdminClient, listed
+from cli.client import AdminClient, find_items
 from cli.exits import CommandError
 from cli.key_completion import complete_connection
-from cli.listing import Orders, gathered, limit_option, sort_option, watchable
+from cli.listing import Orders, gather_items, limit_option, sort_option, watchable
 from cli.output import clean, on_terminal, print_status, terminal_width, wide_wanted
 from cli.tables import fold
 from cli.traffic_columns import CONNECTIONS, LISTENERS, TOPICS
@@ -109,7 +109,7 @@ def listeners(remote: Remote, sort: str, most: int | None) -> None:
     Queued, inline: batches of requests judged on the limiter's threads and on the event loop. Unjudged: messages that passed without a
     verdict, because the limiter was too busy or failed.
     """
-    found = gathered(remote.client, "/v1/listeners", LISTENER_ORDERS, sort, most)
+    found = gather_items(remote.client, "/v1/listeners", LISTENER_ORDERS, sort, most)
     remote.emit(found, LISTENERS, empty="this gateway has no listener: name one under `listeners` in its configuration")
 
 
@@ -134,7 +134,7 @@ def status(remote: Remote) -> None:
     else:
         from cli.status_text import lines
 
-        topics = listed(client.ask("GET", "/v1/topics", query={"sort": "worst", "limit": "10"}).body)
+        topics = find_items(client.ask("GET", "/v1/topics", query={"sort": "worst", "limit": "10"}).body)
         width = terminal_width() if on_terminal() else None
         for line in map(clean, lines(body, topics, list(client.items("/v1/listeners")))):
             click.echo(line if width is None else "\n".join(fold(line.split(" "), width, indent=" " * 10)))

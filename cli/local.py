@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cli.configured import by_line, config_file, configured, loaded, setting_options, taken_flags
+from cli.configured import by_line, config_file, configured, load_settings, setting_options, take_flags
 from cli.exits import CommandError
 from cli.output import clean, emit, print_status
 from cli.verb import Remote, Verb, VerbGroup, output_option, remote
@@ -54,7 +54,7 @@ def run(
     from gateway.event_loop.heap import bound_free_heap
 
     bound_free_heap()  # before the settings, whose files are read on threads
-    flags = taken_flags(options)
+    flags = take_flags(options)
     listener = {"--protocol": protocol, "--bind": bind, "--upstream": any(upstreams)}
     if any(listener.values()) or limits:
         if config or file:
@@ -65,7 +65,7 @@ def run(
         given: str | CommandLine = CommandLine(protocol or "", bind or "", upstreams, limits, Path.cwd())
     else:
         given = config_file(config, file)
-    ctx.exit(run_gateway(loaded(given, flags), first_steps))
+    ctx.exit(run_gateway(load_settings(given, flags), first_steps))
 
 
 @click.command(cls=Verb, example="sluice check config/sluice.yaml --strict\nsluice check -c config/sluice.yaml")
@@ -141,9 +141,9 @@ def diff_(ctx: click.Context, /, remote: Remote, file: str | None, other: str | 
     from config.difference import differences, hidden_differences
 
     hidden: list[str] = []
-    first = loaded(config_file(None, file), {})
+    first = load_settings(config_file(None, file), {})
     if other is not None:
-        second = loaded(other, {})
+        second = load_settings(other, {})
         old, new, what = first.describe(), second.describe(), f"{file} and {other}"
         hidden = hidden_differences(first, second)
     else:

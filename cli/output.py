@@ -77,7 +77,7 @@ def emit(
         if narrow:
             out("\n".join(stacked(items, titles, terminal_width(), 1 if uncut else 2)))
         elif items or not on_terminal():
-            _table(items, tables.ranked(titles), wide=wide)
+            _table(items, tables.rank_columns(titles), wide=wide)
     elif isinstance(value, dict):
         _lines(value)
     elif value is not None:
@@ -137,7 +137,7 @@ def _csv(value: Any, shown: Sequence[AnyColumn] | None) -> None:
             inner, shown = [{"name": name, "value": text} for name, text in _flat(value, "")], columns("name", "value")
         value = inner
     items = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else [{"value": value}]
-    titles = tables.ranked(shown or _all_columns(items))
+    titles = tables.rank_columns(shown or _all_columns(items))
     emit_rows([[each.title.replace(" ", "_") for each in titles], *([each.read(item) for each in titles] for item in items)])
 
 
@@ -192,10 +192,10 @@ def summarise(stored: object) -> str:
 def _table(items: list[dict[str, Any]], shown: Sequence[TableColumn], *, wide: bool) -> None:
     terminal = on_terminal()
     if not terminal and not wide:
-        made = tables.plain([each.title for each in shown], [[cell(each.read(item)) for each in shown] for item in items])
+        made = tables.make_plain([each.title for each in shown], [[cell(each.read(item)) for each in shown] for item in items])
     else:
         rows = [[cell((each.people or each.read)(item)) for each in shown] for item in items]
-        made = tables.plain([each.title for each in shown], rows) if wide else tables.fitted(shown, rows, terminal_width())
+        made = tables.make_plain([each.title for each in shown], rows) if wide else tables.fit_table(shown, rows, terminal_width())
     head, *lines = made.lines
     out("\n".join([f"\x1b[1m{head}\x1b[0m" if colourful() else head, *lines]))
     notes = [f"{pluralise(made.dropped, 'column')} more with -o wide"] if made.dropped else []
@@ -209,14 +209,14 @@ FOLDED: Final = 30  # columns; a last column, often a reason in words, may be fo
 
 def table_width(items: Sequence[dict[str, Any]], shown: Sequence[AnyColumn], *, uncut: bool = False) -> int:
     """Columns that the table takes: each column's widest cell and the gap; of the last one FOLDED at most, unless it is to be `uncut`."""
-    widest = [max([cell_width(each.title), *(cell_width(_seen(each, item)) for item in items)]) for each in tables.ranked(shown)]
+    widest = [max([cell_width(each.title), *(cell_width(_seen(each, item)) for item in items)]) for each in tables.rank_columns(shown)]
     return sum(widest[:-1]) + len(tables.GAP) * (len(widest) - 1) + (widest[-1] if uncut else min(widest[-1], FOLDED))
 
 
 def stacked(items: Sequence[dict[str, Any]], shown: Sequence[AnyColumn], width: int, heads: int = 2) -> list[str]:
     """A few lines for each item: its first columns (`heads`), then each other one that has a value, folded to `width`; words stay whole."""
     lines: list[str] = []
-    titles = tables.ranked(shown)
+    titles = tables.rank_columns(shown)
     indent = max((len(each.title) for each in titles[heads:]), default=0) + 4
     for item in items:
         lines += _folded(" ".join(_seen(each, item) for each in titles[:heads]), "", width)

@@ -15,7 +15,7 @@ from cli.explain import describe_trial
 from cli.key_completion import complete_match
 from cli.limit_columns import cost
 from cli.limits import change_body, keep_end, limit_options, report_end, report_remarks, report_replaced, setting_option, show
-from cli.listing import Orders, gathered, limit_option, moment_of, ordered, sort_option, watchable
+from cli.listing import Orders, gather_items, limit_option, moment_of, order_items, sort_option, watchable
 from cli.literal_match import WholeName, command_with, unseen_name
 from cli.output import print_status
 from cli.tables import ESSENTIAL, TableColumn, column
@@ -80,10 +80,10 @@ def list_rules(remote: Remote, sort: str, most: int | None) -> None:
     """List all rules, in the order in which they are tried."""
     empty = "there is no rule: nothing is limited; `sluice limits set` limits one topic, rules_file names a file of rules"
     if remote.form in {"table", "csv"} or most is not None:
-        remote.emit(gathered(remote.client, "/v1/rules", RULE_ORDERS, sort, most), RULES, empty=empty)
+        remote.emit(gather_items(remote.client, "/v1/rules", RULE_ORDERS, sort, most), RULES, empty=empty)
     else:
         whole = remote.client.whole("/v1/rules")
-        remote.emit({**whole, "items": ordered(whole["items"], RULE_ORDERS, sort)} if "items" in whole else whole, RULES, empty=empty)
+        remote.emit({**whole, "items": order_items(whole["items"], RULE_ORDERS, sort)} if "items" in whole else whole, RULES, empty=empty)
 
 
 @rules.command("set", example="sluice rules set rocketmq-topics --messages 1000/s --reason 'new broker'")

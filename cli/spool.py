@@ -13,7 +13,7 @@ from cli.keys import topic_path
 from cli.listing import limit_option, sort_option, watchable
 from cli.names import topic_of
 from cli.output import print_status
-from cli.tables import Special, shown
+from cli.tables import Special, choose_columns
 from cli.verb import Remote, VerbGroup, remote
 from common import figures
 from common.failures import USAGE
@@ -24,7 +24,7 @@ from limiter.rules.level_keys import LEVEL_WORDS
 from limiter.topics import topic_of_parts
 
 NOTHING: Final = "nothing waits in the spool; messages over a limit wait there where their rule says `action: spool`"
-WAITING: Final = shown([each for each in columns.SPOOL if each.title != "disk bytes"], {"topic": Special(topic_of)})
+WAITING: Final = choose_columns([each for each in columns.SPOOL if each.title != "disk bytes"], {"topic": Special(topic_of)})
 KEY: Final = click.argument(
     "key",
     nargs=-1,

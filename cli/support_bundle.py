@@ -71,7 +71,7 @@ class Bundle:
         return shown + [{"file": name, "bytes": None, "missing": reason} for name, reason in self.failed.items()]
 
 
-def redacted(value: Any) -> Any:
+def redact(value: Any) -> Any:
     """JSON without what looks like a secret: by the name of a member, or within a URL. Of client properties only what names the library."""
     if isinstance(value, dict):
         found: dict[str, Any] = {}
@@ -79,17 +79,17 @@ def redacted(value: Any) -> Any:
             if SECRET.search(name) and not FILE_NAMES.search(name) and isinstance(inner, str) and inner:
                 found[name] = STARS
             elif name == "client_properties" and isinstance(inner, dict):
-                found[name] = {key: redacted(each) for key, each in inner.items() if key in CLIENT_PROPERTIES}
+                found[name] = {key: redact(each) for key, each in inner.items() if key in CLIENT_PROPERTIES}
             else:
-                found[name] = redacted(inner)
+                found[name] = redact(inner)
         return found
     if isinstance(value, list):
-        return [redacted(inner) for inner in value]
+        return [redact(inner) for inner in value]
     return mask_secrets(value) if isinstance(value, str) else value
 
 
 def as_json(value: Any) -> str:
-    return json.dumps(redacted(value), indent=1, ensure_ascii=False)
+    return json.dumps(redact(value), indent=1, ensure_ascii=False)
 
 
 # ---- its parts ---------------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def this_host(environ: Mapping[str, str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def checked(file: Path) -> str:
+def check_file(file: Path) -> str:
     """What `sluice check` and `config show --origin` say of a configuration file."""
     from cli.local import leaves
     from config import ConfigError, lint, load
@@ -155,11 +155,11 @@ def checked(file: Path) -> str:
         return f"{file}: {pluralise(len(error.errors), 'error')}\n" + "\n".join(problem.headline for problem in error.errors) + "\n"
     lines = [f"{file}: good; {pluralise(len(settings.listeners), 'listener')}, {pluralise(len(settings.rules), 'rule')}"]
     lines += [f"warning: {warning.headline}" for warning in lint(settings)]
-    lines += [f"{path} = {value}    ({settings.origin(path)})" for path, value in leaves(redacted(settings.describe()), "")]
+    lines += [f"{path} = {value}    ({settings.origin(path)})" for path, value in leaves(redact(settings.describe()), "")]
     return "\n".join(lines) + "\n"
 
 
-def last_lines(file: Path) -> str:
+def read_last_lines(file: Path) -> str:
     with file.open("rb") as opened:
         opened.seek(max(0, opened.seek(0, os.SEEK_END) - MAX_LOG_BYTES))
         lines = opened.read().decode(errors="replace").splitlines()
@@ -207,9 +207,9 @@ def support_bundle(ctx: click.Context, /, remote: Remote, target: Path | None, c
     reached = ask_gateway(bundle, client)
     file = config or usual_file()
     if file is not None:
-        bundle.attempt("check.txt", lambda: checked(file))
+        bundle.attempt("check.txt", lambda: check_file(file))
     if log is not None:
-        bundle.attempt("log.txt", lambda: last_lines(log))
+        bundle.attempt("log.txt", lambda: read_last_lines(log))
     bundle.put("contents.json", json.dumps({"at": stamp, "admin": client.url, "parts": bundle.rows()}, indent=1))
     target = target or Path(f"{folder}.tar.gz")
     archive(bundle, target, folder)

@@ -52,7 +52,7 @@ class TableColumn(NamedTuple):
 AnyColumn = tuple[str, Read] | TableColumn
 
 
-def ranked(shown: Sequence[AnyColumn]) -> list[TableColumn]:
+def rank_columns(shown: Sequence[AnyColumn]) -> list[TableColumn]:
     """Plain columns are the less important the further right they stand; the first one is the name."""
     return [each if isinstance(each, TableColumn) else TableColumn(each[0], each[1], rank=min(at * 3, 90)) for at, each in enumerate(shown)]
 
@@ -93,7 +93,7 @@ class Special(NamedTuple):
     read: Read | None = None  # the command's exact value, where that differs, too
 
 
-def shown(found: Sequence[Column], special: Mapping[str, Special]) -> list[TableColumn]:
+def choose_columns(found: Sequence[Column], special: Mapping[str, Special]) -> list[TableColumn]:
     """The columns of views on a terminal. `special`: by title."""
 
     def table_column(each: Column) -> TableColumn:
@@ -142,7 +142,7 @@ def cell_width(text: str) -> int:
     return width
 
 
-def padded(text: str, width: int, *, right: bool = False) -> str:
+def pad(text: str, width: int, *, right: bool = False) -> str:
     blanks = " " * max(width - cell_width(text), 0)
     return blanks + text if right else text + blanks
 
@@ -192,18 +192,18 @@ def _fitting(text: str, width: int) -> str:
     return text
 
 
-def plain(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+def make_plain(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """Every column, as wide as it has to be."""
     widths = [max([cell_width(title), *(cell_width(row[at]) for row in rows)]) for at, title in enumerate(titles)]
     return Table([_line(row, widths, _right(rows, len(titles))) for row in (titles, *rows)])
 
 
-def fitted(shown: Sequence[TableColumn], rows: Sequence[Sequence[str]], width: int) -> Table:
+def fit_table(shown: Sequence[TableColumn], rows: Sequence[Sequence[str]], width: int) -> Table:
     """As many columns as fit into `width`, by rank; the name comes first. A column without any value is left out, and not missed."""
     below: set[int] = set()
     able = {at for at, each in enumerate(shown) if each.below and any(row[at] != "-" for row in rows)}
     while True:
-        made, whole = _fitted(shown, rows, width, below)
+        made, whole = _fit(shown, rows, width, below)
         missing = able - whole - below
         if not missing:
             return made
@@ -215,7 +215,7 @@ def _rank(shown: TableColumn, cells: Iterable[str]) -> int:
     return shown.rank if shown.pressing is None or all(cell in {"-", "0"} for cell in cells) else shown.pressing
 
 
-def _fitted(shown: Sequence[TableColumn], rows: Sequence[Sequence[str]], width: int, below: set[int]) -> tuple[Table, set[int]]:
+def _fit(shown: Sequence[TableColumn], rows: Sequence[Sequence[str]], width: int, below: set[int]) -> tuple[Table, set[int]]:
     """The table, and its columns whose cells are all whole. The cells of the columns `below` stand below their lines."""
     right = _right(rows, len(shown))
     ranks = [_rank(each, (row[at] for row in rows)) for at, each in enumerate(shown)]
@@ -296,4 +296,4 @@ def _right(rows: Sequence[Sequence[str]], number: int) -> list[bool]:
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], sides: Sequence[bool]) -> str:
-    return GAP.join(padded(text, width, right=side) for text, width, side in zip(cells, widths, sides, strict=True)).rstrip()
+    return GAP.join(pad(text, width, right=side) for text, width, side in zip(cells, widths, sides, strict=True)).rstrip()

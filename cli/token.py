@@ -12,7 +12,7 @@ import click
 from cli.client import path
 from cli.exits import CommandError
 from cli.limit_columns import time_of
-from cli.listing import Orders, gathered, limit_option, moment_of, sort_option, watchable
+from cli.listing import Orders, gather_items, limit_option, moment_of, sort_option, watchable
 from cli.output import Column, clean, column, print_status
 from cli.verb import DRY, ChangeOptions, Remote, VerbGroup, acting, remote, report_change
 from common.failures import FAILED, USAGE
@@ -92,7 +92,7 @@ ORDERS: Final[Orders] = {
 @remote
 def list_tokens(remote: Remote, query: str | None, sort: str, most: int | None) -> None:
     """List the tokens, of files and made in the gateway, with when each was used last. Secrets are not kept, so none is shown."""
-    found = gathered(remote.client, "/v1/tokens", ORDERS, sort, most, {"q": query or ""})
+    found = gather_items(remote.client, "/v1/tokens", ORDERS, sort, most, {"q": query or ""})
     empty = f"no token's name contains {query}; `sluice token list` shows all" if query else "there is no token"
     remote.emit(found, TOKENS, empty=empty)
 

@@ -13,12 +13,12 @@ from typing import Any, Final
 import click
 
 from cli.account_text import account_text
-from cli.client import AdminClient, listed
+from cli.client import AdminClient, find_items
 from cli.exits import CommandError, passes
 from cli.explain import moment
 from cli.names import typed, words_of
 from cli.output import cell, clean, colourful, emit, on_terminal, terminal_width
-from cli.tables import TableColumn, cell_width, column, fitted, fold, shorten
+from cli.tables import TableColumn, cell_width, column, fit_table, fold, shorten
 from cli.traffic_columns import CONNECTIONS, TOPICS, limit_and_mode
 from cli.verb import Remote, Verb, reaching
 from common import figures
@@ -166,7 +166,7 @@ class TopView:
         try:
             query = {"q": self.query, "sort": self._sort, "limit": str(MAX_ROWS)}
             body = client.ask("GET", "/v1/connections" if self.connections else "/v1/topics", query=query).body
-            self.items, self.total, self.trouble = listed(body), int(body.get("total") or 0), ""
+            self.items, self.total, self.trouble = find_items(body), int(body.get("total") or 0), ""
             self.listeners = list(client.items("/v1/listeners"))
         except CommandError as error:
             if not passes(error):
@@ -202,7 +202,7 @@ class TopView:
                 "",
                 f"no {'connection' if self.connections else 'topic'}{f' like {clean(self.query)}' if self.query else ' yet'}",
             ]
-        table = fitted(shown, rows, width).lines
+        table = fit_table(shown, rows, width).lines
         head = f"\x1b[7m{table[0]}{' ' * (width - cell_width(table[0]))}\x1b[0m" if colourful() else table[0]
         return [*lines, head, *table[1:]]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from cli.names import topic_of, typed
-from cli.tables import Read, Special, TableColumn, column, shown
+from cli.tables import Read, Special, TableColumn, choose_columns, column
 from common import figures
 from common.views import columns
 from limiter.units import parse_byte_rate, parse_rate
@@ -70,7 +70,7 @@ def some(name: str, figure: Callable[[float], str]) -> Read:
     return read
 
 
-TOPICS: Final = shown(
+TOPICS: Final = choose_columns(
     columns.TOPICS,
     {
         "topic": Special(topic_of),
@@ -109,7 +109,7 @@ def _gone(item: dict[str, Any]) -> object:
     return f"its client is gone; {figures.count(item.get('held_messages') or 0)} messages still go on"
 
 
-CONNECTIONS: Final = shown(
+CONNECTIONS: Final = choose_columns(
     columns.CONNECTIONS,
     {
         "state": Special(_state),

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import pytest
 
-from cli.listing import moment_of, ordered
+from cli.listing import moment_of, order_items
 from cli.main import sluice as root
 
 LISTS = ["topics", "listeners", "limits list", "rules list", "connections list", "history list", "audit list", "spool list", "token list"]
@@ -57,11 +57,11 @@ def test_each_order_is_taken(sluice: Any, admin: Any, words: str) -> None:
 
 def test_numbers_come_the_largest_first_texts_by_the_alphabet_and_nothing_last() -> None:
     items: list[Change] = [{"n": 1, "at": "2026-11-21T12:00:00Z"}, {"n": None, "at": ""}, {"n": 3.5, "at": "2026-11-22T12:00:00+01:00"}]
-    assert [each["n"] for each in ordered(items, {"n": lambda item: item["n"]}, "n")] == [3.5, 1, None]
-    assert [each["n"] for each in ordered(items, {"at": moment_of("at")}, "at")] == [3.5, 1, None]
-    assert ordered(items, {"place": None}, "place") == items
+    assert [each["n"] for each in order_items(items, {"n": lambda item: item["n"]}, "n")] == [3.5, 1, None]
+    assert [each["n"] for each in order_items(items, {"at": moment_of("at")}, "at")] == [3.5, 1, None]
+    assert order_items(items, {"place": None}, "place") == items
     names = [{"name": name} for name in ("b", "C", "", "a")]
-    assert [each["name"] for each in ordered(names, {"name": lambda item: item["name"]}, "name")] == ["a", "b", "C", ""]
+    assert [each["name"] for each in order_items(names, {"name": lambda item: item["name"]}, "name")] == ["a", "b", "C", ""]
 
 
 def column_of(sluice: Any, number: int, *words: object) -> list[str]:

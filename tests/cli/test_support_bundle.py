@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cli.support_bundle import redacted
+from cli.support_bundle import redact
 from support.busy_gateway import VIEWER, BusyGateway, busy_gateway
 from support.gateways import command
 from support.processes import HANG_S, LOOPBACK, free_ports
@@ -104,4 +104,4 @@ def test_without_a_gateway_the_rest_is_there_and_the_exit_code_says_so(tmp_path:
     ],
 )  # fmt: skip
 def test_what_looks_like_a_secret_is_left_out(given: Any, left: Any) -> None:
-    assert redacted(given) == left
+    assert redact(given) == left

@@ -103,12 +103,12 @@ def test_columns_go_below_one_by_one_and_a_whole_name_takes_lines_rather_than_lo
         column("name", "name", rank=0, whole=True), column("by", "by", rank=1, below=True), column("reason", "reason", rank=2, below=True),
     ]  # fmt: skip
     name, reason = f"/ orders {'w' * 50}", "because of the warehouse"
-    made = tables.fitted(shown, [[name, "ops", reason], ["short", "-", "-"]], 40)
+    made = tables.fit_table(shown, [[name, "ops", reason], ["short", "-", "-"]], 40)
     lines = ["name   by", "/ orders", "w" * 50, "       ops", "    reason: because of the warehouse", "short  -"]
     assert [" ".join(line.split()) for line in made.lines] == [" ".join(line.split()) for line in lines]
     assert (made.dropped, made.shortened) == (0, False)
-    assert tables.fitted(shown, [["a", "ops", reason]], 40).lines[1] == "a     ops  because of the warehouse"
-    narrow = tables.fitted(shown, [["a" * 30, "somebody of the night shift", reason]], 40)
+    assert tables.fit_table(shown, [["a", "ops", reason]], 40).lines[1] == "a     ops  because of the warehouse"
+    narrow = tables.fit_table(shown, [["a" * 30, "somebody of the night shift", reason]], 40)
     assert [line.split(":")[0].strip() for line in narrow.lines[2:]] == ["by", "reason"]
 
 
@@ -179,7 +179,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_name_is_broken(names: list[st
     shown = [column("name", "name", rank=0), column("n", "n", rank=1), TableColumn("why", lambda item: item["why"], 2)]
     names = [clean(name) or "-" for name in names]
     rows = [[name, "123", f"because of {name}"] for name in names]
-    made = tables.fitted(shown, rows, width)
+    made = tables.fit_table(shown, rows, width)
     assert max(map(cell_width, made.lines)) <= width
     text = made.lines[1:]
     for name in names:
@@ -242,8 +242,8 @@ def test_targets_of_changes_are_as_one_types_them(path: str, words: str) -> None
 def test_what_is_left_over_goes_to_cells_that_were_to_be_shortened() -> None:
     shown = [column("name", "name", rank=0), column("n", "n", rank=1), column("reason", "reason", rank=2)]
     row = ["orders", "5", "w" * 90]
-    assert tables.fitted(shown, [row], 200).lines[1] == f"orders  5  {'w' * 90}"
-    assert cell_width(tables.fitted(shown, [row], 80).lines[1]) == 80
+    assert tables.fit_table(shown, [row], 200).lines[1] == f"orders  5  {'w' * 90}"
+    assert cell_width(tables.fit_table(shown, [row], 80).lines[1]) == 80
 
 
 @pytest.mark.parametrize(("text", "width"), [

@@ -218,7 +218,7 @@ def test_numbers_and_other_values_are_as_they_are() -> None:
     ids=["topics", "connections", "clients", "limits", "rules", "history"],
 )
 def test_the_columns_are_those_of_the_command(ours: Sequence[Column], theirs: Sequence[TableColumn]) -> None:
-    assert [title for title, _ in ours] == [each.title.replace(" ", "_") for each in tables.ranked(theirs)]
+    assert [title for title, _ in ours] == [each.title.replace(" ", "_") for each in tables.rank_columns(theirs)]
 
 
 def test_the_values_are_those_of_the_command() -> None:
