@@ -47,11 +47,11 @@ def listening_sockets(tables: Iterable[Path] = TABLES) -> list[tuple[str, int]]:
                 words = line.split()
                 if words[3] == LISTENING:
                     host, _, port = words[1].partition(":")
-                    found.add((decoded(host), int(port, 16)))
+                    found.add((decode_address(host), int(port, 16)))
     return sorted(found, key=lambda each: (each[1], each[0]))
 
 
-def decoded(text: str) -> str:
+def decode_address(text: str) -> str:
     """An address of these tables: 32-bit words, each in the byte order of the machine."""
     words = [struct.pack("=I", int(text[start : start + 8], 16)) for start in range(0, len(text), 8)]
     return socket.inet_ntop(socket.AF_INET if len(words) == 1 else socket.AF_INET6, b"".join(words))
@@ -66,13 +66,13 @@ def brokers(sockets: list[tuple[str, int]]) -> list[Broker]:
             reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
             wanted.setdefault(port, (reached, everywhere))
     with ThreadPoolExecutor(16) as pool:
-        asked = [pool.submit(asked_broker, host, port, everywhere) for port, (host, everywhere) in list(wanted.items())[:MAX_SOCKETS]]
+        asked = [pool.submit(ask_broker, host, port, everywhere) for port, (host, everywhere) in list(wanted.items())[:MAX_SOCKETS]]
     found = [each for each in (one.result() for one in asked) if each is not None]
     order = list(USUAL_PORTS)
     return sorted(found, key=lambda each: (order.index(each.protocol), each.port != USUAL_PORTS[each.protocol], each.port))
 
 
-def asked_broker(host: str, port: int, everywhere: bool) -> Broker | None:  # noqa: FBT001
+def ask_broker(host: str, port: int, everywhere: bool) -> Broker | None:  # noqa: FBT001
     """What listens there, if it is a broker. Each question has a connection of its own."""
     product = amqp_product(host, port)
     if product is not None:

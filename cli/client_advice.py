@@ -291,7 +291,7 @@ def library_of(connection: Mapping[str, Any]) -> ClientAdvice | None:
     return None
 
 
-def named(words: str, protocol: str) -> list[ClientAdvice]:
+def find_libraries(words: str, protocol: str) -> list[ClientAdvice]:
     """The libraries of a protocol that people call `words`: by their name, a part of it, or another name they are known by."""
     wanted = words.lower()
     return [advice for advice in CLIENT_ADVICE if advice.protocol == protocol and (wanted in advice.name.lower() or wanted in advice.also)]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
-from cli.names import typed
+from cli.names import quote_topic
 from common import figures
 
 Event = dict[str, Any]
@@ -24,7 +24,7 @@ def sentence(event: Event) -> str | None:
 def subject(event: Event) -> str:
     """Whose limit it is: the topic's, or `client 10.0.0.7`."""
     if event["per"] == "topic":
-        return typed(event["protocol"], event["topic"])
+        return quote_topic(event["protocol"], event["topic"])
     return f"{event['per']} {event.get('thing') or event['rule']}"
 
 

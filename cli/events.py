@@ -13,9 +13,9 @@ from cli.client import AdminClient, find_items
 from cli.event_text import sentence
 from cli.exits import CommandError, passes
 from cli.explain import moment
-from cli.names import typed
+from cli.names import quote_topic
 from cli.output import clean, colourful, emit, emit_rows, on_terminal, print_status, terminal_width
-from cli.repeats import STANDS_FOR, folded
+from cli.repeats import STANDS_FOR, fold_repeats
 from cli.tables import fold
 from cli.verb import Remote, Verb, reaching
 from common.failures import INTERRUPTED
@@ -65,7 +65,7 @@ def events(remote: Remote, *, follow: bool, every: bool, most: int, shape: str, 
     begin = find_items(page)
     if shape == "csv":
         emit_rows([[*ROW, "fields"]])
-    for event in begin if every else folded(begin)[-most:]:
+    for event in begin if every else fold_repeats(begin)[-most:]:
         show(event, shape)
     if not follow:
         return
@@ -120,7 +120,7 @@ def as_text(event: dict[str, Any], width: int | None = None) -> str:
     colour = COLOURS.get(level, "") if colourful() else ""
     name = ""
     if event.get("topic") is not None:
-        name = typed(event.get("protocol") or _protocol(event), event["topic"])
+        name = quote_topic(event.get("protocol") or _protocol(event), event["topic"])
     fields = [
         clean(f"{key}={_value(value)}")
         for key, value in event.items()

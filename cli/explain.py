@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from cli.names import typed
+from cli.names import quote_topic
 from common import figures
 from common.figures import pluralise
 from limiter.rules.actions import ACTION_RECORDS
@@ -24,7 +24,7 @@ JSONObject = dict[str, Any]
 def explain_key(body: JSONObject) -> Iterator[str]:
     """A key's answer with its explanation, line by line."""
     protocol = body.get("protocol")
-    yield f"{protocol or ''} {typed(protocol, str(body.get('topic') or ''))}".strip()
+    yield f"{protocol or ''} {quote_topic(protocol, str(body.get('topic') or ''))}".strip()
     for level in body.get("explanation") or []:
         holds = level.get("holds")
         yield ""
@@ -87,7 +87,7 @@ def details(level: JSONObject, protocol: object = None) -> Iterator[str]:
         origin += f", until {level['expires']}"
     per, thing = level.get("per"), level.get("thing")
     if per == "topic" and thing and protocol is not None:
-        thing = typed(protocol, str(thing))
+        thing = quote_topic(protocol, str(thing))
     yield f"  for   {thing or ('all of them together' if per == 'rule' else f'each {per} apart')}"
     yield f"  from  {origin}"
     yield f"  how   {', '.join(ways(level))}"

@@ -30,7 +30,7 @@ def first_steps(settings: Settings, sign_in_link: Callable[[], SignInLink | None
     sluice = command()
     yield ""
     of_command_line = settings.file.name == COMMAND_LINE
-    yield f"sluice is running, as {'the command line' if of_command_line else shown(settings.file)} says. Ctrl-C drains and stops."
+    yield f"sluice is running, as {'the command line' if of_command_line else shorten_path(settings.file)} says. Ctrl-C drains and stops."
     for listener in settings.listeners[:MAX_LISTENERS_SHOWN]:
         yield f"  clients     connect to {listener.bind} ({listener.protocol})"
     yield f"  limit       {limits_in_force(settings)}"
@@ -41,12 +41,12 @@ def first_steps(settings: Settings, sign_in_link: Callable[[], SignInLink | None
         yield f"  dashboard   {link.url}"
         yield f"              signs you in once, within {link.minutes} minutes; later by the token"
     yield f"  admin API   {admin}"
-    yield f"  token       {shown(token)}"
+    yield f"  token       {shorten_path(token)}"
     yield f"  files       {', '.join(directories(settings))}"
     yield "Type in another terminal, in this directory:"
     if admin != DEFAULT_ADMIN and settings.admin.bind.port:
         yield f"  export SLUICE_ADMIN={admin}"
-    if shown(token) != "state/admin.token":
+    if shorten_path(token) != "state/admin.token":
         yield f"  export SLUICE_TOKEN_FILE={quote_word(str(token))}"
     yield f"  {sluice} topics                       # passed and refused, topic by topic"
     yield f"  {sluice} {example_limit(settings)}"
@@ -80,16 +80,16 @@ def command(directory: Path = Path()) -> str:
     called = Path(sys.argv[0]).absolute()
     if called.name != "sluice" or shutil.which("sluice") is not None:
         return "sluice"
-    return quote_word(shown(called) if directory == Path() else str(called))
+    return quote_word(shorten_path(called) if directory == Path() else str(called))
 
 
 def directories(settings: Settings) -> Iterator[str]:
-    yield f"{shown(settings.gateway.state_directory)}/"
+    yield f"{shorten_path(settings.gateway.state_directory)}/"
     if settings.access_log is not None:
-        yield f"{shown(settings.access_log.directory)}/"
+        yield f"{shorten_path(settings.access_log.directory)}/"
 
 
-def shown(path: Path) -> str:
+def shorten_path(path: Path) -> str:
     """A path as one types it here."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

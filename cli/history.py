@@ -11,7 +11,7 @@ import click
 from cli.client import path
 from cli.limit_columns import time_of
 from cli.listing import Orders, limit_option, order_items, sort_option, watchable
-from cli.names import typed_path
+from cli.names import describe_path
 from cli.output import print_status, summarise
 from cli.tables import TableColumn, column
 from cli.verb import DRY, ChangeOptions, Remote, VerbGroup, changing, remote, report_change, with_options
@@ -50,8 +50,8 @@ def _in_short(stored: object) -> str:
     return ", ".join([*limits, *([str(mode)] if mode else [])]) or summarise(stored)
 
 
-def _typed_targets(item: dict[str, Any]) -> str:
-    return _targets(item, typed_path)
+def _describe_targets(item: dict[str, Any]) -> str:
+    return _targets(item, describe_path)
 
 
 _OF_THE_TARGET: Final = re.compile(r"(PUT|PATCH|DELETE) /")
@@ -72,12 +72,12 @@ COLUMNS: Final[list[TableColumn]] = [
     column("at", "at", rank=2, people=when),
     column("by", "by", rank=3, below=True),
     column("action", "action", rank=5, people=_cause, below=True),
-    TableColumn("what", _targets, 0, people=_typed_targets, whole=True),
+    TableColumn("what", _targets, 0, people=_describe_targets, whole=True),
     TableColumn("change", _became, 4, people=lambda item: _became(item, _in_short), below=True),
     column("reason", "reason", rank=6, below=True),
 ]
 CHANGES: Final[list[TableColumn]] = [
-    column("what", "target", rank=0, people=lambda change: typed_path(str(change.get("target")))),
+    column("what", "target", rank=0, people=lambda change: describe_path(str(change.get("target")))),
     TableColumn("before", lambda change: summarise(change.get("before")), 1),
     TableColumn("after", lambda change: summarise(change.get("after")), 1),
 ]
@@ -92,7 +92,7 @@ ORDERS: Final[Orders] = {
     "latest": None,
     "oldest": lambda item: -int(item.get("revision") or 0),
     "by": lambda item: item.get("by"),
-    "what": _typed_targets,
+    "what": _describe_targets,
 }
 
 

@@ -55,10 +55,10 @@ def _next_words(topics: list[str], given: list[str], parts: int, incomplete: str
         words = [part.decode(errors="replace") for part in parts_of_path(topic)] if parts > 1 else [topic]
         if len(given) <= len(words) == parts and words[: len(given) - 1] == given[1:]:
             found[words[len(given) - 1]] = None
-    return _offered(found, incomplete)
+    return _offer(found, incomplete)
 
 
-def _offered(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
+def _offer(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
     """Those of the gateway's words that begin so, and that a shell takes as they are and no command for an option."""
     begun = (word for word in words if word.startswith(incomplete))
     return [CompletionItem(word) for word in begun if quote_word(word) == word and word.isprintable() and not word.startswith("-")]
@@ -73,7 +73,7 @@ def complete_any_key(context: click.Context, parameter: click.Parameter, incompl
     if word in PROTOCOL_NAMES:
         return complete_key(context, parameter, incomplete)
     found = dict.fromkeys(key[len(parts)] for key in _keys(context, word) if len(key) > len(parts) and key[: len(parts)] == parts)
-    return _offered(found, incomplete)
+    return _offer(found, incomplete)
 
 
 def complete_match(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -90,13 +90,13 @@ def complete_match(_: click.Context, __: click.Parameter, incomplete: str) -> li
 def complete_connection(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Numbers of connections, each with its client as the description."""
     return [
-        CompletionItem(str(item["id"]), help=_described(item))
+        CompletionItem(str(item["id"]), help=_describe(item))
         for item in _items(context, "/v1/connections", {})
         if str(item.get("id")).startswith(incomplete)
     ]
 
 
-def _described(item: dict[str, Any]) -> str:
+def _describe(item: dict[str, Any]) -> str:
     name = (item.get("client_properties") or {}).get("connection_name")
     return clean(" ".join(str(part) for part in (item.get("client"), name, item.get("user")) if part))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from cli.explain import cost_text, describe_trial_beside, in_flight, limit, moment
-from cli.names import typed
+from cli.names import quote_topic
 from cli.tables import ESSENTIAL, Read, TableColumn, column
 from cli.traffic_columns import byte_limit, limit_and_mode, limit_in_figures, some
 from common import figures
@@ -37,7 +37,7 @@ def _would_refuse(item: dict[str, Any]) -> object:
 
 def thing_of(level: dict[str, Any], protocol: object) -> object:
     """A limit's subject as people write it: a topic's words, a client's address."""
-    return typed(protocol, level["thing"]) if level.get("per") == "topic" and level.get("thing") else level.get("thing") or "all"
+    return quote_topic(protocol, level["thing"]) if level.get("per") == "topic" and level.get("thing") else level.get("thing") or "all"
 
 
 def _rule_limit(level: dict[str, Any]) -> object:

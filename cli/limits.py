@@ -18,7 +18,7 @@ from cli.keys import OPERATION, sender_options, topic_path
 from cli.keys import key_path as any_key_path
 from cli.limit_columns import IN_USE, LEVELS
 from cli.listing import limit_option, sort_option, watchable
-from cli.output import Column, on_terminal, print_status, prose, summarise, wide_wanted
+from cli.output import Column, is_wide, on_terminal, print_status, prose, summarise
 from cli.tables import column
 from cli.verb import ChangeOptions, Remote, VerbGroup, changing, remote, report_change, with_options
 from common.failures import USAGE
@@ -31,7 +31,7 @@ from limiter.rules.rule_words import MODES
 from limiter.units import parse_byte_rate, parse_duration, parse_from_now, parse_rate, parse_size
 
 
-def checked(parse: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+def check_by(parse: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
     """A callback that checks an option's value with `parse`, whose message it shows."""
 
     def check(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
@@ -66,7 +66,7 @@ def setting_option(row: RuleSetting) -> Callable[..., Any]:
         more = {"type": click.IntRange(row.least, row.most), "metavar": "N"}
     elif row.kind in METAVARS:
         metavar, parse = METAVARS[row.kind]
-        more = {"metavar": metavar, "callback": checked(parse)}
+        more = {"metavar": metavar, "callback": check_by(parse)}
     return click.option(f"--{row.key.replace('_', '-')}", help=told, **more)
 
 
@@ -75,35 +75,35 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_options(
         command,
         click.option(
-            "--messages", metavar="RATE", callback=checked(parse_rate), help="Rate of messages, e.g. 500/s, 30k/min; 0/s refuses all."
+            "--messages", metavar="RATE", callback=check_by(parse_rate), help="Rate of messages, e.g. 500/s, 30k/min; 0/s refuses all."
         ),
-        click.option("--bytes", "size", metavar="RATE", callback=checked(parse_byte_rate), help="Rate of bytes, e.g. 5MiB/s."),
-        click.option("--burst", metavar="TIME", callback=checked(parse_duration), help="Burst, as a time of the rate, e.g. 2s."),
+        click.option("--bytes", "size", metavar="RATE", callback=check_by(parse_byte_rate), help="Rate of bytes, e.g. 5MiB/s."),
+        click.option("--burst", metavar="TIME", callback=check_by(parse_duration), help="Burst, as a time of the rate, e.g. 2s."),
         click.option("--burst-messages", metavar="N", type=click.IntRange(min=1), help="Burst in messages."),
-        click.option("--burst-bytes", metavar="SIZE", callback=checked(parse_size), help="Burst in bytes, e.g. 1MiB."),
+        click.option("--burst-bytes", metavar="SIZE", callback=check_by(parse_size), help="Burst in bytes, e.g. 1MiB."),
         click.option(
             "--concurrent", metavar="N", type=click.IntRange(min=1), help="Most requests in flight (algorithm concurrency or adaptive)."
         ),
         *(setting_option(row) for row in LIVE_SETTINGS.values() if row.key != "mode"),
         click.option("--mode", type=click.Choice(MODES), help="enforce (of a key: the default); shadow: counted, never enforced; off."),
         click.option(
-            "--open-for", metavar="TIME", callback=checked(parse_duration), help="How long the breaker stays open; 0s: no breaker."
+            "--open-for", metavar="TIME", callback=check_by(parse_duration), help="How long the breaker stays open; 0s: no breaker."
         ),
         click.option(
             "--candidate-messages",
             metavar="RATE",
-            callback=checked(parse_rate),
+            callback=check_by(parse_rate),
             help="A rate of messages to try: judged and counted, never enforced.",
         ),
-        click.option("--candidate-bytes", metavar="RATE", callback=checked(parse_byte_rate), help="A rate of bytes to try."),
-        click.option("--candidate-burst", metavar="TIME", callback=checked(parse_duration), help="A burst to try, as a time."),
+        click.option("--candidate-bytes", metavar="RATE", callback=check_by(parse_byte_rate), help="A rate of bytes to try."),
+        click.option("--candidate-burst", metavar="TIME", callback=check_by(parse_duration), help="A burst to try, as a time."),
         click.option("--no-candidate", is_flag=True, help="Try no candidate, not even the rule's."),
         click.option(
             "--for",
             "--expires",
             "expires",
             metavar="TIME",
-            callback=checked(_expires),
+            callback=check_by(_expires),
             help="When the change ends: 30m from now, or 2026-11-21T12:00:00Z. Default: when the earlier change ends, if there is one.",
         ),
         click.option("--no-end", is_flag=True, help="The change has no end, though the earlier one has."),
@@ -300,7 +300,7 @@ def get(remote: Remote, key: tuple[str, ...], operation: str | None, **sender: s
     if key[0] not in PROTOCOL_NAMES or (operation == CONSUME and key[0] == "rocketmq" and not any(sender.values())):
         reply = remote.client.ask("GET", any_key_path(key, operation))
         levels = reply.members.get("levels")
-        if remote.form == "table" and on_terminal() and not wide_wanted() and levels:
+        if remote.form == "table" and on_terminal() and not is_wide() and levels:
             show_lines(explain_levels(reply.body))
         else:
             show_key(remote, reply)

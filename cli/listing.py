@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cli.exits import CommandError, passes
-from cli.output import captured, clean, on_terminal, terminal_width
+from cli.output import capture_lines, clean, on_terminal, terminal_width
 from cli.tables import Read, column, shorten
 from cli.verb import read_seconds
 from common.failures import INTERRUPTED
@@ -142,7 +142,7 @@ def frame(look: Callable[[], Any], before: list[str]) -> list[str]:
     """One look as lines; while the gateway cannot be reached the lines of before, with a first one that says so."""
     at = datetime.now(UTC).strftime("%H:%M:%S UTC")
     try:
-        with captured() as lines:
+        with capture_lines() as lines:
             look()
     except CommandError as error:
         if not passes(error):

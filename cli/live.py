@@ -11,7 +11,7 @@ from cli.client import AdminClient, find_items
 from cli.exits import CommandError
 from cli.key_completion import complete_connection
 from cli.listing import Orders, gather_items, limit_option, sort_option, watchable
-from cli.output import clean, on_terminal, print_status, terminal_width, wide_wanted
+from cli.output import clean, is_wide, on_terminal, print_status, terminal_width
 from cli.tables import fold
 from cli.traffic_columns import CONNECTIONS, LISTENERS, TOPICS
 from cli.verb import DRY, ChangeOptions, Remote, Verb, VerbGroup, acting, optional_list_word, remote, report_change
@@ -129,7 +129,7 @@ def status(remote: Remote) -> None:
     body = client.ask("GET", "/v1/status").body
     if remote.form != "table" or not isinstance(body, dict):
         remote.emit(body)
-    elif wide_wanted():
+    elif is_wide():
         remote.emit(_once(body))
     else:
         from cli.status_text import lines

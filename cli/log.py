@@ -79,7 +79,7 @@ def compact(directory: Path, settle: float, form: str) -> int:
                 print_status(f"{hour_of(each)} stays as it is: {each.fault}")
     except OSError as error:
         raise CommandError(FAILED, f"{error}; what was compacted stays so, and the next run goes on") from None
-    rows = [shown(each) for each in done]
+    rows = [describe_hour(each) for each in done]
     if rows or form != "table":
         emit(form, rows, COMPACTED)
     faulty = sum(bool(each.fault) for each in done)
@@ -138,13 +138,13 @@ def target_named(url: str, endpoint: str | None) -> Target:
     except ValueError as error:
         raise CommandError(USAGE, str(error)) from None
     except TargetError as error:
-        raise refused(error) from None
+        raise target_error(error) from None
     except ModuleNotFoundError as error:
         message = f"shipping to {mask_secrets(url)} needs the Python package {error.name}: pip install 'sluice-gateway[ship]'"
         raise CommandError(FAILED, message) from None
 
 
-def refused(error: TargetError) -> CommandError:
+def target_error(error: TargetError) -> CommandError:
     from common.log_files import targets
 
     codes = {targets.UNREACHABLE: UNREACHABLE, targets.REFUSED: NOT_AUTHORISED, targets.MISSING: NOT_FOUND}
@@ -165,7 +165,7 @@ def one_round(directory: Path, target: Target, settle: float, form: str) -> int:
                 print_status(f"{hour_of(each)} is not shipped: {each.fault}")
         foreign = look(directory).foreign
     except TargetError as error:
-        raise refused(error) from None
+        raise target_error(error) from None
     except ValueError as error:
         raise CommandError(USAGE, str(error)) from None
     except OSError as error:
@@ -174,7 +174,7 @@ def one_round(directory: Path, target: Target, settle: float, form: str) -> int:
         more = " ..." if foreign[1:] else ""
         print_status(f"{pluralise(len(foreign), 'file')} no gateway has written, not shipped: {foreign[0]}{more}")
     if form != "none" and (sent or form != "table"):
-        emit(form, [shown_sent(each) for each in sent], SENT)
+        emit(form, [describe_sent(each) for each in sent], SENT)
     faulty = sum(bool(each.fault) for each in sent)
     if sent or form != "none":
         files = pluralise(sum(each.files for each in sent), "file")
@@ -182,7 +182,7 @@ def one_round(directory: Path, target: Target, settle: float, form: str) -> int:
     return FAILED if faulty else OK
 
 
-def shown_sent(each: Sent) -> dict[str, Any]:
+def describe_sent(each: Sent) -> dict[str, Any]:
     from common.log_files.names import hour_text
 
     return {
@@ -197,7 +197,7 @@ def hour_of(each: CompactedHour | Sent) -> str:
     return f"{folder_of(each.hour)} of {each.gateway}"
 
 
-def shown(each: CompactedHour) -> dict[str, Any]:
+def describe_hour(each: CompactedHour) -> dict[str, Any]:
     from common.log_files.names import hour_text
 
     return {

@@ -14,7 +14,7 @@ from limiter.topics import SEVERAL_PARTS, TopicName, parse_topic, parts_of_path
 OTHER: Final = "__other__"  # the topics beyond those that are counted one by one
 
 
-def typed(protocol: object, text: object) -> str:
+def quote_topic(protocol: object, text: object) -> str:
     """A topic's text as the words of a command, quoted where a shell wants it. A text that is no topic's stays as it is."""
     words = words_of(str(protocol), str(text))
     return str(text) if words is None else join_words(words)
@@ -37,13 +37,13 @@ def _part(name: TopicName, field: str) -> str:
     return value.decode(errors="surrogateescape")
 
 
-def typed_path(path: str) -> str:
+def describe_path(path: str) -> str:
     """`limits/amqp/%2F/orders/created`, as the history names a key, as `amqp / orders created`; `rules/a` as `rule a`. Else as it is."""
     kind, _, rest = path.removeprefix("/v1/").partition("/")
     if kind == "limits" and rest:
         word, _, name = rest.partition("/")
         if word in SEVERAL_PARTS:
-            return f"{word} {typed(word, name)}"
+            return f"{word} {quote_topic(word, name)}"
         words, operation = words_of_path(rest)
         return " ".join(filter(None, [join_words(words), operation]))
     if kind in {"rules", "live-rules"} and rest:
@@ -63,4 +63,4 @@ def words_of_path(path: str) -> tuple[list[str], str]:
 
 def topic_of(item: dict[str, Any]) -> str:
     """The name of an item with `protocol` and `topic`."""
-    return typed(item.get("protocol"), item.get("topic") or "")
+    return quote_topic(item.get("protocol"), item.get("topic") or "")

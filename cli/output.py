@@ -28,8 +28,8 @@ WIDE: Final = "sluice.wide"  # in a context's `meta`: -o wide was given
 
 Column = AnyColumn
 __all__ = [
-    "Column", "captured", "cell", "clean", "colourful", "column", "columns", "emit", "emit_rows", "note_wide", "on_terminal",
-    "out", "print_status", "prose", "stacked", "summarise", "table_width", "terminal_width",
+    "Column", "capture_lines", "cell", "clean", "colourful", "column", "columns", "emit", "emit_rows", "note_wide", "on_terminal",
+    "out", "print_status", "prose", "stack_items", "summarise", "table_width", "terminal_width",
 ]  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def emit(
     and exact values. `stack`: on a terminal too narrow for the table, a few lines for each object instead; `uncut`: the same where any cell
     would be shortened. `empty` says to a person what a list without items means.
     """
-    wide = form == "wide" or (form == "table" and wide_wanted())
+    wide = form == "wide" or (form == "table" and is_wide())
     if form == "json":
         out("\n".join(escape(line) for line in json.dumps(value, indent=2, ensure_ascii=False).split("\n")))
     elif form == "yaml":
@@ -75,7 +75,7 @@ def emit(
             print_status(empty)
         narrow = (stack or uncut) and not wide and on_terminal() and table_width(items, titles, uncut=uncut) > terminal_width()
         if narrow:
-            out("\n".join(stacked(items, titles, terminal_width(), 1 if uncut else 2)))
+            out("\n".join(stack_items(items, titles, terminal_width(), 1 if uncut else 2)))
         elif items or not on_terminal():
             _table(items, tables.rank_columns(titles), wide=wide)
     elif isinstance(value, dict):
@@ -92,7 +92,7 @@ def terminal_width() -> int:
     return shutil.get_terminal_size().columns
 
 
-def wide_wanted() -> bool:
+def is_wide() -> bool:
     """Whether -o wide was given to the command that runs; its form is `table` then."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.meta.get(WIDE))
@@ -118,7 +118,7 @@ def out(text: str) -> None:
 
 
 @contextmanager
-def captured() -> Iterator[list[str]]:
+def capture_lines() -> Iterator[list[str]]:
     """Collect what is written meanwhile, the notes to the person too, as the lines of one frame."""
     _frames.append([])
     try:
@@ -209,25 +209,27 @@ FOLDED: Final = 30  # columns; a last column, often a reason in words, may be fo
 
 def table_width(items: Sequence[dict[str, Any]], shown: Sequence[AnyColumn], *, uncut: bool = False) -> int:
     """Columns that the table takes: each column's widest cell and the gap; of the last one FOLDED at most, unless it is to be `uncut`."""
-    widest = [max([cell_width(each.title), *(cell_width(_seen(each, item)) for item in items)]) for each in tables.rank_columns(shown)]
+    widest = [
+        max([cell_width(each.title), *(cell_width(_format_cell(each, item)) for item in items)]) for each in tables.rank_columns(shown)
+    ]
     return sum(widest[:-1]) + len(tables.GAP) * (len(widest) - 1) + (widest[-1] if uncut else min(widest[-1], FOLDED))
 
 
-def stacked(items: Sequence[dict[str, Any]], shown: Sequence[AnyColumn], width: int, heads: int = 2) -> list[str]:
+def stack_items(items: Sequence[dict[str, Any]], shown: Sequence[AnyColumn], width: int, heads: int = 2) -> list[str]:
     """A few lines for each item: its first columns (`heads`), then each other one that has a value, folded to `width`; words stay whole."""
     lines: list[str] = []
     titles = tables.rank_columns(shown)
     indent = max((len(each.title) for each in titles[heads:]), default=0) + 4
     for item in items:
-        lines += _folded(" ".join(_seen(each, item) for each in titles[:heads]), "", width)
+        lines += _fold_text(" ".join(_format_cell(each, item) for each in titles[:heads]), "", width)
         for each in titles[heads:]:
-            text = _seen(each, item)
+            text = _format_cell(each, item)
             if text != "-":
                 lines += tables.fold(text.split(" "), max(width, indent + 20), indent=" " * indent, first=f"  {each.title:{indent - 4}}  ")
     return lines
 
 
-def _seen(shown: TableColumn, item: dict[str, Any]) -> str:
+def _format_cell(shown: TableColumn, item: dict[str, Any]) -> str:
     return cell((shown.people or shown.read)(item))
 
 
@@ -252,7 +254,7 @@ def _flat(value: Any, path: str) -> Iterable[tuple[str, str]]:
 
 def print_status(message: str) -> None:
     """Write a message for the person at the terminal to stderr, folded to its width. Data goes to stdout (`emit`)."""
-    lines = _folded(clean(message), "") if sys.stderr.isatty() or (_frames and on_terminal()) else [clean(message)]
+    lines = _fold_text(clean(message), "") if sys.stderr.isatty() or (_frames and on_terminal()) else [clean(message)]
     if _frames:
         _frames[-1].extend(lines)
     else:
@@ -262,10 +264,10 @@ def print_status(message: str) -> None:
 def prose(line: str, indent: str = "") -> None:
     """Write a line to stdout, on a terminal folded at its blanks; the lines after the first are indented. A word is never broken."""
     text = clean(line).rstrip()
-    out("\n".join(_folded(text, indent) if on_terminal() else [text]))
+    out("\n".join(_fold_text(text, indent) if on_terminal() else [text]))
 
 
-def _folded(text: str, indent: str, width: int = 0) -> list[str]:
+def _fold_text(text: str, indent: str, width: int = 0) -> list[str]:
     words = text.lstrip(" ").split(" ")
     first = " " * (len(text) - len(text.lstrip(" ")))
     return tables.fold(words, width or terminal_width(), indent=indent, first=first)

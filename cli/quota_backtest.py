@@ -36,7 +36,7 @@ def percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.3g} %"
 
 
-def short(text: str, most: int = MAX_TOPIC) -> str:
+def shorten(text: str, most: int = MAX_TOPIC) -> str:
     text = clean(text)
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
@@ -50,7 +50,7 @@ def _unused(item: dict[str, Any]) -> object:
 
 
 def _worst(item: dict[str, Any]) -> object:
-    return short(item["clients"][0]["client"], MAX_CLIENT) if item["clients"] else "-"
+    return shorten(item["clients"][0]["client"], MAX_CLIENT) if item["clients"] else "-"
 
 
 FIGURES: Final[list[Column]] = [
@@ -60,13 +60,13 @@ FIGURES: Final[list[Column]] = [
     ("blackout", lambda item: "-" if item["blackout"] is None else f"{item['blackout']} s"),
 ]
 TOTALS: Final[list[Column]] = [
-    ("limits", lambda item: short(item["contender"])),
+    ("limits", lambda item: shorten(item["contender"])),
     ("days", _of("days", number)),
     *FIGURES,
     ("reserved", _of("reserved", number)),
     ("unused", _unused),
 ]
-TOPICS: Final[list[Column]] = [("topic", lambda item: short(item["topic"])), *FIGURES, ("worst client", _worst)]
+TOPICS: Final[list[Column]] = [("topic", lambda item: shorten(item["topic"])), *FIGURES, ("worst client", _worst)]
 
 
 def _file(_: click.Context, __: click.Parameter, value: str) -> str:

@@ -49,7 +49,7 @@ class LiftedQuota:
         return f"{self.protocol} {self.topic}: {rule} by rule {self.rule}, {quota} by its quota"
 
 
-def lifted(client: AdminClient, published: Snapshot) -> tuple[LiftedQuota, ...]:
+def find_lifted(client: AdminClient, published: Snapshot) -> tuple[LiftedQuota, ...]:
     """The quotas of `published` that let more pass than the rule of today, the largest factor first; under their ceilings."""
     quotas = {parse_topic(each.protocol, each.topic): each for each in published.quotas}
     rules = RuleSet(tuple(_rules(client.items("/v1/rules"))), quotas=quotas) if quotas else RuleSet()

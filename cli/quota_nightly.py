@@ -99,7 +99,7 @@ def nightly(
         from spark_jobs.errors import EnvironmentFaultError
         from spark_jobs.storage.location import Location
     try:
-        parameters = checked(given, more["exclude"], more["pins"], more["driver_memory"], more["conf"])
+        parameters = check_parameters(given, more["exclude"], more["pins"], more["driver_memory"], more["conf"])
         zone = parameters.time_zone
         day = Day(date, zone) if date else yesterday(zone)
         if report is not None and not report.absolute().parent.is_dir():
@@ -108,7 +108,7 @@ def nightly(
             Location.of("log", log), Location.of("state", state), day.date, zone, parameters.remember_days,
             return_margin=None if no_return else return_margin / 100, max_would_refuse=max_would_refuse / 100, rails=rails,
             compute={**given, **{name: more.pop(name) for name in ("exclude", "pins", "driver_memory", "conf")}},
-            command=(*typed(ctx), "--date", day.date, "--again"),
+            command=(*rebuild_command(ctx), "--date", day.date, "--again"),
         )  # fmt: skip
     except ValueError as error:
         raise CommandError(USAGE, str(error)) from None
@@ -136,7 +136,7 @@ def nightly(
     ctx.exit(result.code)
 
 
-def typed(ctx: click.Context) -> list[str]:
+def rebuild_command(ctx: click.Context) -> list[str]:
     """The command with its options, also those out of the environment, but for those of one run. No option has a token itself."""
     words = ["sluice", "quotas", "nightly"]
     for option in ctx.command.params:
@@ -150,7 +150,11 @@ def typed(ctx: click.Context) -> list[str]:
     return words
 
 
-def checked(given: Mapping[str, Any], exclude: Sequence[str], pins: str | None, memory: str | None, conf: Sequence[str]) -> Parameters:
+def check_parameters(
+    given: Mapping[str, Any], exclude: Sequence[str], pins: str | None, memory: str | None, conf: Sequence[str]
+) -> Parameters:
+    given: Mapping[str, Any], exclude: Sequence[str], pins: str | None, memory: str | None, conf: Sequence[str]
+) -> Parameters:
     """The parameters. Everything that the computation would refuse later is refused before anything is asked or written.
 
     Raises ValueError that names the option, CommandError where a file of pins cannot be read.

@@ -57,7 +57,7 @@ def snapshot_of(reply: Reply) -> Snapshot:
         ) from None
 
 
-def _asked(word: str | None, file: Path | None, topic: str | None) -> tuple[Path | None, str | None]:
+def _resolve(word: str | None, file: Path | None, topic: str | None) -> tuple[Path | None, str | None]:
     """(file, topic) of `show [TOPIC | FILE] [--file FILE] [--topic TOPIC]`. A word is a file if one is there, or it ends with .json."""
     if word is None:
         return file, topic
@@ -114,7 +114,7 @@ def show(
     A word that ends with .json, or is the name of a file here, is a FILE; any other is a TOPIC. Of quotas in force the 28 days are in
     STATE only.
     """
-    read, topic = _asked(file, read, topic)
+    read, topic = _resolve(file, read, topic)
     if read is not None:
         snapshot = snapshot_in(read)
     elif topic is not None or state is not None:

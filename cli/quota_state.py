@@ -32,7 +32,7 @@ def with_nights(live: Snapshot, state: str, conf: Sequence[str] = ()) -> tuple[S
         given = nights.read_applied(live.date).get("gateways")
         if live.sha256() not in {kept.sha256(), drop_long_evidence(kept).sha256(), *_sha256s(given)}:
             return live, f"{place} has other quotas than those in force (sha256 {live.sha256()}), so their 28 days are not known"
-        return joined(live, kept), ""
+        return join_evidence(live, kept), ""
 
 
 def is_short(snapshot: Snapshot) -> bool:
@@ -40,21 +40,19 @@ def is_short(snapshot: Snapshot) -> bool:
     return any("nights7" in quota.evidence and not LONG & quota.evidence.keys() for quota in snapshot.quotas)
 
 
-def joined(live: Snapshot, kept: Snapshot) -> Snapshot:
+def join_evidence(live: Snapshot, kept: Snapshot) -> Snapshot:
     """`live`, each quota with the LONG evidence of `kept`: rates and shares stay those of this gateway."""
     whole = {(quota.protocol, quota.topic): quota.evidence for quota in kept.quotas}
     return replace(
         live,
-        quotas=tuple(
-            replace(quota, evidence=_joined(quota.evidence, whole.get((quota.protocol, quota.topic), {}))) for quota in live.quotas
-        ),
+        quotas=tuple(replace(quota, evidence=_join(quota.evidence, whole.get((quota.protocol, quota.topic), {}))) for quota in live.quotas),
     )
 
 
-def _joined(evidence: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
+def _join(evidence: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
     found = {**{name: whole[name] for name in sorted(LONG) if name in whole}, **evidence}
     if isinstance(found.get("bytes"), dict) and isinstance(whole.get("bytes"), dict):
-        found["bytes"] = _joined(found["bytes"], whole["bytes"])
+        found["bytes"] = _join(found["bytes"], whole["bytes"])
     return found
 
 

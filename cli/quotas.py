@@ -18,7 +18,7 @@ from cli.exits import CHANGES, GUARD_RAIL, INSUFFICIENT, NO_CHANGE, QUOTA_CONFLI
 from cli.interrupts import sigterm_as_interrupt
 from cli.limits import report_remarks
 from cli.output import Column, column, columns, print_status
-from cli.quota_lifts import LiftedQuota, lifted, report_lifted
+from cli.quota_lifts import LiftedQuota, find_lifted, report_lifted
 from cli.quota_options import parameter_options, rail_options
 from cli.quota_report import report, show, snapshot_in, snapshot_of
 from cli.verb import ChangeOptions, Remote, Verb, VerbGroup, changing, remote, report_change
@@ -178,7 +178,7 @@ def plan_(ctx: click.Context, remote: Remote, rails: Rails, file: Path) -> None:
         raise _PlanError(INSUFFICIENT, error.message) from None
     seen = remote.client.ask("GET", "/v1/quotas")
     found = plan(snapshot_of(seen), new, rails)
-    _show_plan(remote, found, seen, new, lifted(remote.client, found.publish))
+    _show_plan(remote, found, seen, new, find_lifted(remote.client, found.publish))
     ctx.exit(GUARD_RAIL if found.tripped else CHANGES if found.differences else NO_CHANGE)
 
 
@@ -205,13 +205,13 @@ def apply(ctx: click.Context, remote: Remote, change: ChangeOptions, rails: Rail
         raise CommandError(POLICY, "nothing was published: --ignore-guard-rails needs --reason TEXT")
     found = plan(snapshot_of(seen), new, None if ignore_guard_rails else rails)
     if found.tripped:
-        _show_plan(remote, found, seen, new, lifted(client, found.publish))
+        _show_plan(remote, found, seen, new, find_lifted(client, found.publish))
         hint = "see what the log of that day holds; to publish it all the same: --ignore-guard-rails --reason TEXT"
         raise CommandError(POLICY, f"nothing was published: a guard rail is tripped; {hint}")
     if not found.differences:
         print_status("nothing changes; nothing was published")
         ctx.exit(OK)
-    above = lifted(client, found.publish)
+    above = find_lifted(client, found.publish)
     if remote.form == "table" and (change.dry_run or not change.yes):
         _show_plan(remote, found, seen, new, above)
     else:

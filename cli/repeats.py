@@ -52,11 +52,11 @@ def _names(target: str, of: Event) -> bool:
     return kind == "quotas" and str(of.get("origin")).startswith("quota")
 
 
-def same_limit(one: Event, other: Event) -> bool:
+def is_same_limit(one: Event, other: Event) -> bool:
     return all(one.get(name) == other.get(name) for name in IN_FORCE)
 
 
-def folded(events: Iterable[Event]) -> list[Event]:
+def fold_repeats(events: Iterable[Event]) -> list[Event]:
     """The first event of each episode, and for those that repeat it one: in the place of the last, with their sum."""
     shown: dict[int, Event] = {}
     known: dict[Episode, tuple[int, Event, Event | None]] = {}  # episode -> the place of its last line, that line, and what is summed there
@@ -65,7 +65,7 @@ def folded(events: Iterable[Event]) -> list[Event]:
         if episode is None:
             shown[at] = event
             known = {each: told for each, told in known.items() if not changes_limit(event, told[1])}
-        elif episode not in known or not same_limit(known[episode][1], event):
+        elif episode not in known or not is_same_limit(known[episode][1], event):
             shown[at] = event
             known[episode] = at, event, None
         else:

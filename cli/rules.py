@@ -147,7 +147,7 @@ def reset(remote: Remote, change: ChangeOptions, name: str) -> None:
     """Take a rule's live change back; the file's limit holds again."""
     client = remote.client
     target = path("rules", name)
-    seen = _seen_rule(client.ask, target)
+    seen = _fetch_rule(client.ask, target)
     if seen is not None and seen.members.get("live"):
         raise CommandError(POLICY, f"{name} was added live and is in no file to return to; `sluice rules remove {name}` takes it away")
     if_match = change.if_match(seen)
@@ -180,7 +180,7 @@ def show_text(remote: Remote, name: str) -> None:
 OPTIONS: Final = {row.key: row for row in RULE_SETTINGS.values() if not row.live}
 
 
-def own_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def add_rule_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that only whole rules have."""
     return with_options(command, *map(setting_option, OPTIONS.values()))
 
@@ -205,7 +205,7 @@ def own_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="What one counts: step=4KiB (a message costs one for each started step of its body), copy=2, declare=10 and the like; again for "
     "others.",
 )  # fmt: skip
-@own_options
+@add_rule_options
 @limit_options
 @click.option("--before", metavar="RULE", help="Its place: right before this rule.")
 @click.option("--after", metavar="RULE", help="Its place: right after this rule.")
@@ -226,7 +226,7 @@ def add(remote: Remote, change: ChangeOptions, name: str, **options: Any) -> Non
     body = rule_body(change_body(change, options, may_be_empty=alone), own)
     client = remote.client
     target = path("rules", name)
-    seen = _seen_rule(client.ask, target)
+    seen = _fetch_rule(client.ask, target)
     if seen is not None and not replace and change.if_version is None:
         raise CommandError(
             CONFLICT,
@@ -352,7 +352,7 @@ def _naming(client: AdminClient, name: str) -> Iterator[None]:
         raise CommandError(NOT_FOUND, f"there is no rule {name}; {hint}", status=404) from None
 
 
-def _seen_rule(ask: Callable[..., Reply], target: str) -> Reply | None:
+def _fetch_rule(ask: Callable[..., Reply], target: str) -> Reply | None:
     """The rule as it is; None where the file no longer has it, though a live change of it may be left."""
     try:
         return ask("GET", target)

@@ -55,11 +55,11 @@ def list_(remote: Remote, query: str | None, sort: str, most: int | None) -> Non
     remote.emit(found, WAITING, empty=f"no topic that waits in the spool has {query} in its name" if query else NOTHING)
     if remote.form in {"table", "wide"}:
         body = remote.client.ask("GET", "/v1/spool", query={"limit": "1"}).body
-        for line in whole(body.get("spool") or {} if isinstance(body, dict) else {}):
+        for line in describe_whole(body.get("spool") or {} if isinstance(body, dict) else {}):
             print_status(line)
 
 
-def whole(figures_: dict[str, Any]) -> list[str]:
+def describe_whole(figures_: dict[str, Any]) -> list[str]:
     """The spool as a whole in words, and what is wrong with it."""
     if "used_bytes" not in figures_:
         return []

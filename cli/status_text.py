@@ -7,7 +7,7 @@ from typing import Final
 
 from cli.account_text import culprit
 from cli.explain import JSONObject, ago, moment
-from cli.names import typed
+from cli.names import quote_topic
 from cli.traffic_columns import limit_and_mode
 from common import figures
 from common.figures import pluralise
@@ -105,7 +105,7 @@ def topic_line(topic: JSONObject) -> str:
         parts.append(f"{figures.count(topic['waiting'])} waiting {long}")
     parts.append(culprit(topic) or "")
     since = f", since {moment(account['since'])[-8:]}" if account.get("since") else ""
-    return line(WORDS[account["state"]], f"{typed(topic['protocol'], topic['topic'])}: {', '.join(filter(None, parts))}{since}")
+    return line(WORDS[account["state"]], f"{quote_topic(topic['protocol'], topic['topic'])}: {', '.join(filter(None, parts))}{since}")
 
 
 def changes(status: JSONObject) -> str:

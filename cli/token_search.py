@@ -47,7 +47,7 @@ def look_for_token(url: str, token_file: Path | None, environ: Mapping[str, str]
     """
     if token_file is not None:
         try:
-            return TokenSearch(checked(token_file.read_text(), str(token_file)), str(token_file))
+            return TokenSearch(check_token(token_file.read_text(), str(token_file)), str(token_file))
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "not text"
             raise CommandError(
@@ -56,14 +56,14 @@ def look_for_token(url: str, token_file: Path | None, environ: Mapping[str, str]
                 "name another with --token-file, or put the token itself into SLUICE_TOKEN",
             ) from None
     if environ.get("SLUICE_TOKEN"):
-        return TokenSearch(checked(environ["SLUICE_TOKEN"], "SLUICE_TOKEN"), "the variable SLUICE_TOKEN")
+        return TokenSearch(check_token(environ["SLUICE_TOKEN"], "SLUICE_TOKEN"), "the variable SLUICE_TOKEN")
     tried = ["--token-file and SLUICE_TOKEN_FILE: not given", "SLUICE_TOKEN: not set"]
     if not is_local(url):  # a local gateway's token is not sent to another machine
         return TokenSearch(None, tried=(*tried, f"{FILE} of this machine: not for a gateway on another one"))
     for file in dict.fromkeys(directory / FILE for directory in state_directories(environ)):
         try:
             if stat.S_ISREG(file.stat().st_mode):
-                return TokenSearch(checked(file.read_text(), str(file)), str(file), tuple(tried))
+                return TokenSearch(check_token(file.read_text(), str(file)), str(file), tuple(tried))
             tried.append(f"{file}: not a file")
         except OSError as error:
             tried.append(f"{file}: {error.strerror}")
@@ -76,7 +76,7 @@ def is_local(url: str) -> bool:
     return AdminAddress.of(url).local
 
 
-def checked(text: str, where: str) -> str:
+def check_token(text: str, where: str) -> str:
     token = text.strip()
     if not re.fullmatch(r"[\x21-\x7e]+", token):
         raise CommandError(USAGE, f"{where} does not hold a token: one line of printable characters")

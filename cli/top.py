@@ -16,7 +16,7 @@ from cli.account_text import account_text
 from cli.client import AdminClient, find_items
 from cli.exits import CommandError, passes
 from cli.explain import moment
-from cli.names import typed, words_of
+from cli.names import quote_topic, words_of
 from cli.output import cell, clean, colourful, emit, on_terminal, terminal_width
 from cli.tables import TableColumn, cell_width, column, fit_table, fold, shorten
 from cli.traffic_columns import CONNECTIONS, TOPICS, limit_and_mode
@@ -250,7 +250,7 @@ def help_lines(width: int) -> Iterator[str]:
 
 def topic_lines(item: dict[str, Any], width: int) -> Iterator[str]:
     account, limit = item.get("account") or {}, item.get("limit") or {}
-    words = typed(item["protocol"], item["topic"])
+    words = quote_topic(item["protocol"], item["topic"])
     yield f"{words} ({item['protocol']}, {item.get('operation')})"
     rates = [f"{figures.rate(item[f'{name}_per_second'])} {word}" for word, name in WORDS]
     yield from beside("now", f"{', '.join(rates)}, {item['waiting']:,} waiting", width)

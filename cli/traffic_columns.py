@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from cli.names import topic_of, typed
+from cli.names import quote_topic, topic_of
 from cli.tables import Read, Special, TableColumn, choose_columns, column
 from common import figures
 from common.views import columns
@@ -85,7 +85,7 @@ TOPICS: Final = choose_columns(
 def held_topic(item: dict[str, Any]) -> str | None:
     """The topic whose messages a limit holds, or else refused of late."""
     held = item.get("held_by") or item.get("refused_by")
-    return typed(item.get("protocol"), held["topic"]) if isinstance(held, dict) and held.get("topic") else None
+    return quote_topic(item.get("protocol"), held["topic"]) if isinstance(held, dict) and held.get("topic") else None
 
 
 BOTTLENECKS: Final = {"client": "client does not read", "spool": "spool full or slow"}  # as people read them; the others say it themselves
@@ -102,7 +102,7 @@ def _bottleneck(item: dict[str, Any]) -> object:
     return BOTTLENECKS.get(str(item.get("bottleneck")), item.get("bottleneck"))
 
 
-def _gone(item: dict[str, Any]) -> object:
+def _describe_gone(item: dict[str, Any]) -> object:
     """A client that has closed, or is gone, and what it had sent."""
     if item.get("state") != "client_gone":
         return None
@@ -115,7 +115,7 @@ CONNECTIONS: Final = choose_columns(
         "state": Special(_state),
         "bottleneck": Special(_bottleneck),
         "topic": Special(held_topic, below=True),
-        "client gone s": Special(_gone, below=True),
+        "client gone s": Special(_describe_gone, below=True),
     },
 )
 
@@ -140,7 +140,7 @@ def _upstream_state(upstream: dict[str, Any]) -> str:
     return f"{upstream['address']} {'untried' if state == 'untried' else f'unreachable: {error}'}"
 
 
-def _guarded(hop: object, verified: str) -> object:
+def _describe_tls(hop: object, verified: str) -> object:
     """TLS on one side of a listener: on, permissive, or `verified` where the peer's certificate is checked. None without TLS."""
     if not isinstance(hop, dict):
         return None
@@ -159,7 +159,7 @@ LISTENERS: Final[list[TableColumn]] = [
     column("listener", "name", rank=0),
     column("protocol", "protocol", rank=6),
     column("bind", "bind", rank=2),
-    TableColumn("tls", lambda item: _guarded(item.get("tls"), "client certificates"), 8),
+    TableColumn("tls", lambda item: _describe_tls(item.get("tls"), "client certificates"), 8),
     TableColumn("proxy", lambda item: "accepted" if item.get("accept_proxy_protocol") else None, 20),
     column("seats", "seats.taken", rank=4, short="connections"),
     column("of", "seats.most", rank=5, short="at most"),
@@ -173,7 +173,7 @@ LISTENERS: Final[list[TableColumn]] = [
     TableColumn("cap", _cap, 11),
     TableColumn("broker busy", lambda item: sum((item.get("broker_busy") or {}).values()), 10),
     column("upstream", "upstream", rank=3),
-    TableColumn("upstream tls", lambda item: _guarded(item.get("upstream_tls"), "verified"), 13),
+    TableColumn("upstream tls", lambda item: _describe_tls(item.get("upstream_tls"), "verified"), 13),
     column("proxy sent", "send_proxy_protocol", rank=24),
     TableColumn("state", _reachable, 1),
 ]

@@ -15,8 +15,8 @@ from cli.names import words_of
 from cli.output import clean
 from cli.tables import fold
 from cli.verb import Remote, Verb, remote
-from cli.why_facts import MAX_NEAR, MAX_SHOWN, Findings, as_json, gathered, libraries_of
-from cli.why_text import commands_of, text_width, written
+from cli.why_facts import MAX_NEAR, MAX_SHOWN, Findings, as_json, gather, libraries_of
+from cli.why_text import commands_of, text_width, write_page
 from common.failures import OK, USAGE
 from common.shell_words import command, quote_word
 from limiter.operations import CONSUME, PRODUCE
@@ -102,10 +102,10 @@ def why(
 
     A viewer's token is enough. Of a key that was never seen it shows the limit that would hold.
     """
-    findings = gathered(remote.client, topic_words(key), sender)
+    findings = gather(remote.client, topic_words(key), sender)
     libraries = libraries_of(findings, library, every=all_libraries)
     if remote.form == "table":
-        for line in [*written(findings, libraries), *(queue_note(key, findings, remote.client) if key[0] == "queue" else [])]:
+        for line in [*write_page(findings, libraries), *(queue_note(key, findings, remote.client) if key[0] == "queue" else [])]:
             click.echo(clean(line).rstrip())
     else:
         remote.emit(as_json(findings, libraries, commands_of(findings)))

@@ -19,13 +19,13 @@ from cli.client_advice import (
     SPOOLED,
     WAIT_LONGER,
     ClientAdvice,
+    find_libraries,
     library_of,
-    named,
     situations_of,
 )
 from cli.exits import CommandError
 from cli.keys import topic_path
-from cli.names import typed
+from cli.names import quote_topic
 from common.failures import NOT_AUTHORISED, NOT_FOUND
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.match import SENDER_KEYS
@@ -153,7 +153,7 @@ class Findings:
         return (float(event.get("rate") or 0), over) if one.over_now else (0.0, 0.0)
 
 
-def gathered(client: AdminClient, words: tuple[str, ...], sender: Mapping[str, str | None]) -> Findings:
+def gather(client: AdminClient, words: tuple[str, ...], sender: Mapping[str, str | None]) -> Findings:
     """Ask the gateway. Raises CommandError."""
     target = topic_path(words)
     given = {name: value for name, value in sender.items() if value is not None}
@@ -202,17 +202,17 @@ def _absent(client: AdminClient, protocol: str, given: Mapping[str, str], traffi
         name = given.get(kind)
         if name is None:
             continue
-        limited = [*(each for item in traffic for each in item.get("clients") or []), *_ranked(client, protocol)]
+        limited = [*(each for item in traffic for each in item.get("clients") or []), *_rank_clients(client, protocol)]
         known = [str(each[kind]) for each in limited if each.get(kind)]
         if name not in known:  # all connections are asked for only where it is not among them
-            known += _connected(client, protocol, kind, name)
+            known += _list_connected(client, protocol, kind, name)
         if name not in known:
-            others = list(dict.fromkeys([*known, *_connected(client, protocol, kind)]))
+            others = list(dict.fromkeys([*known, *_list_connected(client, protocol, kind)]))
             found.append(AbsentSender(kind, name, (get_close_matches(name, others, MAX_SHOWN) or others)[:MAX_SHOWN]))
     return found
 
 
-def _connected(client: AdminClient, protocol: str, kind: str, name: str = "") -> list[str]:
+def _list_connected(client: AdminClient, protocol: str, kind: str, name: str = "") -> list[str]:
     """The clients or users of open connections, of those that `name` finds."""
     query = {"protocol": protocol, **({"q": name} if name else {})}
     items = client.items("/v1/connections", query, most=MAX_NEAR)
@@ -227,10 +227,10 @@ def address_of(connection: JSONObject) -> str:
 def near_names(client: AdminClient, protocol: str, topic: str) -> list[str]:
     """Topics that have a name like `topic`, or that match it where it is meant as a pattern."""
     known = {
-        str(item.get("topic")): typed(protocol, str(item.get("topic")))
+        str(item.get("topic")): quote_topic(protocol, str(item.get("topic")))
         for item in client.items("/v1/topics", {"protocol": protocol}, most=MAX_NEAR)
     }
-    words = typed(protocol, topic).replace("'", "")
+    words = quote_topic(protocol, topic).replace("'", "")
     matching = [each for each in known.values() if fnmatchcase(each, words.replace("#", "*"))] if PATTERN.search(words) else []
     return (matching or [known[each] for each in get_close_matches(topic, known, MAX_SHOWN)])[:MAX_SHOWN]
 
@@ -285,7 +285,7 @@ def last_event(events: list[JSONObject], level: JSONObject, topic: str) -> JSONO
     return next((event for event in last.values() if event.get("event") == REACHED), next(iter(last.values()), None))
 
 
-def _ranked(client: AdminClient, protocol: str) -> list[JSONObject]:
+def _rank_clients(client: AdminClient, protocol: str) -> list[JSONObject]:
     """The clients over a limit, of all topics, also those that have gone; none of a gateway that does not know them yet."""
     try:
         return list(client.items("/v1/clients", {"protocol": protocol}, most=MAX_RANKED))
@@ -299,7 +299,7 @@ def _clients(client: AdminClient, traffic: list[JSONObject], levels: list[Limite
     """The clients that are limited at `key` (protocol, topic), the worst first, with what they tell or have told of themselves."""
     protocol, topic = key
     found: dict[str, LimitedClient] = {}
-    ranked = _ranked(client, protocol)
+    ranked = _rank_clients(client, protocol)
     for each in (item for item in ranked if item.get("topic") == topic):
         one = found.setdefault(str(each.get("client")), LimitedClient(str(each.get("client"))))
         one.delayed += int(each.get("delayed") or 0)
@@ -358,7 +358,7 @@ def libraries_of(findings: Findings, asked: str | None, *, every: bool) -> list[
     protocol = str(findings.body.get("protocol"))
     all_of_them = [advice for advice in CLIENT_ADVICE if advice.protocol == protocol]
     if asked is not None:
-        found = named(asked, protocol)
+        found = find_libraries(asked, protocol)
         if not found:
             known = ", ".join(advice.name for advice in all_of_them)
             raise CommandError(NOT_FOUND, f"nothing is known of {asked} with {PROTOCOL_NAMES[protocol].title}; there are {known}")

@@ -44,7 +44,7 @@ def text_width() -> int:
     return min(shutil.get_terminal_size().columns, MAX_WIDTH)
 
 
-def written(findings: Findings, libraries: list[ClientAdvice]) -> Iterator[str]:
+def write_page(findings: Findings, libraries: list[ClientAdvice]) -> Iterator[str]:
     """The page, line by line."""
     width = text_width()
     yield from fold(headline(findings).split(" "), width)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli.client_advice import CLIENT_ADVICE, SITUATIONS, SPOOLED, SYSTEM_BUSY, library_of, named, situations_of
+from cli.client_advice import CLIENT_ADVICE, SITUATIONS, SPOOLED, SYSTEM_BUSY, find_libraries, library_of, situations_of
 from support.cases import in_one_loop
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -61,7 +61,7 @@ def test_a_library_is_known_by_what_it_says(connection: dict[str, Any], name: st
     ],
 )
 def test_people_may_call_it_otherwise(words: str, protocol: str, names: list[str]) -> None:
-    assert [advice.name for advice in named(words, protocol)] == names
+    assert [advice.name for advice in find_libraries(words, protocol)] == names
 
 
 LEVEL = {"protocol": "amqp", "operation": "produce", "action": "reject", "fallback": "delay", "reply": "flow_control"}

@@ -15,7 +15,7 @@ import yaml
 from cli import events
 from cli.events import as_text
 from cli.exits import CommandError
-from cli.repeats import folded
+from cli.repeats import fold_repeats
 from cli.tables import cell_width, fold
 from cli.top import TopView, TrafficReader
 from common.failures import FAILED, NOT_FOUND, UNREACHABLE
@@ -148,7 +148,7 @@ def test_lines_before_a_change_of_their_limit_are_not_summed_with_those_after_it
     ],
 )
 def test_only_a_change_that_may_be_of_a_limit_parts_its_lines(change: dict[str, Any], parted: bool) -> None:
-    seen = folded([reached(0), reached(1), change, reached(2), reached(3)])
+    seen = fold_repeats([reached(0), reached(1), change, reached(2), reached(3)])
     assert [each.get("lines") for each in seen] == ([None, None, None, None, None] if parted else [None, None, 3])
 
 

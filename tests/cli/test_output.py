@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.output import cell, clean, colourful, columns, emit, stacked, table_width
+from cli.output import cell, clean, colourful, columns, emit, stack_items, table_width
 
 HOSTILE = "\x1b[31mred\x1b[0m\x1b]0;title\x07\x9b2J\r\nnext\u202eevil\u200b[bold]x[/bold]\x00\udcff"
 
@@ -115,13 +115,13 @@ def test_on_a_narrow_terminal_a_wide_table_is_stacked(monkeypatch: pytest.Monkey
 def test_a_table_that_fits_is_a_table() -> None:
     shown = columns("a", "b")
     assert table_width([{"a": "xx", "b": "y" * 500}], shown) == 34
-    assert stacked([{"a": 1, "b": None}], shown, 80) == ["1 -"]
+    assert stack_items([{"a": 1, "b": None}], shown, 80) == ["1 -"]
     assert table_width([{"a": "xx", "b": "y" * 500}], shown, uncut=True) == 504
-    assert stacked([], shown, 80) == []
+    assert stack_items([], shown, 80) == []
 
 
 def test_stacked_lines_break_no_name() -> None:
-    lines = stacked([{"a": "x", "b": "one-two-" * 12, "why": "word " * 20}], columns("a", "b", "why"), 80)
+    lines = stack_items([{"a": "x", "b": "one-two-" * 12, "why": "word " * 20}], columns("a", "b", "why"), 80)
     assert lines[1:2] == ["one-two-" * 12]
     assert max(map(len, lines[2:])) <= 80
-    assert stacked([{"a": "x", "b": "y", "why": "z"}], columns("a", "b", "why"), 80, 1) == ["x", "  b    y", "  why  z"]
+    assert stack_items([{"a": "x", "b": "y", "why": "z"}], columns("a", "b", "why"), 80, 1) == ["x", "  b    y", "  why  z"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cli.spool import in_words, spooling_rate, whole
+from cli.spool import describe_whole, in_words, spooling_rate
 
 JOBS = "%2F/amq.default/jobs"
 FIGURES = {
@@ -57,8 +57,8 @@ def test_nothing_that_waits_is_said_in_words(sluice: Any, admin: Any) -> None:
 
 
 def test_what_is_wrong_with_the_spool_is_told_with_the_list() -> None:
-    assert whole({}) == [], "a gateway before there was a spool"
-    lines = whole({**FIGURES, "trouble": "No space left on device: /spool", "full": True, "damaged_batches": 2})
+    assert describe_whole({}) == [], "a gateway before there was a spool"
+    lines = describe_whole({**FIGURES, "trouble": "No space left on device: /spool", "full": True, "damaged_batches": 2})
     assert lines[1].startswith("it cannot be written: No space left on device: /spool; ")
     assert lines[2].startswith("it is full (spool.max_size)")
     assert lines[3].startswith("2 batches could not be read back")

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli import tables
-from cli.names import typed, typed_path
+from cli.names import describe_path, quote_topic
 from cli.output import clean, emit
 from cli.tables import TableColumn, cell_width, column
 from cli.traffic_columns import CONNECTIONS, TOPICS
@@ -214,7 +214,7 @@ def test_shortened_text_keeps_both_ends(text: str, width: int) -> None:
     ],
 )
 def test_names_are_as_one_types_them(protocol: str, text: str, words: str) -> None:
-    assert typed(protocol, text) == words
+    assert quote_topic(protocol, text) == words
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_names_are_as_one_types_them(protocol: str, text: str, words: str) -> No
     ],
 )
 def test_targets_of_changes_are_as_one_types_them(path: str, words: str) -> None:
-    assert typed_path(path) == words
+    assert describe_path(path) == words
 
 
 def test_what_is_left_over_goes_to_cells_that_were_to_be_shortened() -> None:

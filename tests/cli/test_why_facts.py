@@ -11,7 +11,7 @@ import pytest
 from cli.client_advice import AMQP_CLIENTS, CONSUMING, REFUSED, WAIT_LONGER
 from cli.why import other_keys
 from cli.why_facts import Findings, Limited, LimitedClient, last_event, to_do
-from cli.why_text import client_text, commands_of, written
+from cli.why_text import client_text, commands_of, write_page
 
 PIKA = {"product": "Pika Python Client Library", "version": "1.4.4"}
 WORDS = ("amqp", "/", "bills", "bill.eu")
@@ -35,7 +35,7 @@ def findings(one: dict[str, Any], *clients: LimitedClient) -> Findings:
 
 
 def page(found: Findings) -> str:
-    return "\n".join(written(found, [AMQP_CLIENTS[0]]))
+    return "\n".join(write_page(found, [AMQP_CLIENTS[0]]))
 
 
 def test_what_a_limit_holds_is_no_part_of_what_passes() -> None:
