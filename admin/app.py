@@ -296,7 +296,7 @@ class Admin:
         """The admin's part of `/metrics`, by name."""
         counts = self.server.counts
         single = {
-            "sluice_ready": int(not self._gateway.ready()),
+            "sluice_ready": int(not self._gateway.explain_unready()),
             "sluice_admin_auth_failures_total": self.authentication.failures,
             "sluice_admin_connections_active": len(self.server.places),
             "sluice_admin_connections_opened_total": counts.opened,

@@ -56,10 +56,10 @@ class OperatedGateway(Protocol):
     def status(self) -> StatusView:
         """The gateway as a whole."""
 
-    def ready(self) -> list[str]:
+    def explain_unready(self) -> list[str]:
         """The reasons why the gateway is not ready to serve; empty when it is."""
 
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Whether clients are accepted, or were before a drain began."""
 
     def warnings(self) -> list[str]:

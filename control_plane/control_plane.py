@@ -209,10 +209,10 @@ class ControlPlane:
 
     # ---- what operators see (admin.ports.OperatedGateway) --------------------------------------------------------------------
 
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         return self._begun
 
-    def ready(self) -> list[str]:
+    def explain_unready(self) -> list[str]:
         if self.governed.draining:
             return ["draining"]
         reasons = self.explain_missing()
@@ -228,7 +228,7 @@ class ControlPlane:
         return [*found, *self.log_keeping.warnings(), *self.webhooks.warnings()]
 
     def status(self) -> StatusView:
-        governed, reasons = self.governed, self.ready()
+        governed, reasons = self.governed, self.explain_unready()
         found: StatusView = self.view("status")
         counted: LimitsInUseView = found.limits
         return replace(

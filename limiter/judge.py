@@ -138,13 +138,13 @@ class Judge:
         """Whether the client of `origin` may use one more new name, which then counts."""
         return self.origins.may_name(origin)
 
-    def limited(self, key: Key) -> bool:
+    def is_limited(self, key: Key) -> bool:
         """Whether any rule in force looks at messages of `key`: where none does, asking for a verdict is not worth its time."""
-        return self.origins.limited(key)
+        return self.origins.is_limited(key)
 
-    def enforced(self, key: Key) -> list[Effective]:
+    def list_enforced(self, key: Key) -> list[Effective]:
         """The rules in force that keep messages of `key` waiting: those in shadow mode do not."""
-        return self.origins.enforced(key)
+        return self.origins.list_enforced(key)
 
     def wait_of(self, key: Key, size: int, now: int) -> int:
         """How long (ns) one message of `size` bytes of `key` would have to wait; 0: it would pass. For a caller that only looks."""
@@ -227,7 +227,7 @@ class Judge:
                     leased.listed = False
         return found
 
-    def granted(self, grants: list[tuple[LeaseAsk, int, int]], now: int) -> None:
+    def take_grants(self, grants: list[tuple[LeaseAsk, int, int]], now: int) -> None:
         """The owner's answers to asks. Places are no tokens: where the bucket has another algorithm by now, the answer is of no use."""
         with self._lock:
             for ask, messages, size in grants:

@@ -109,12 +109,12 @@ async def livez(context: Context) -> Answer:
 
 async def startupz(context: Context) -> Answer:
     """Unlike readiness it does not look at brokers: a gateway that has begun stays begun, whatever becomes of those."""
-    begun = context.gateway.begun()
+    begun = context.gateway.has_begun()
     return Answer(Started(begun), status=200 if begun else 503)
 
 
 async def readyz(context: Context) -> Answer:
-    reasons = context.gateway.ready()
+    reasons = context.gateway.explain_unready()
     if context.request.actor.role < Role.VIEWER:
         return Answer(Ready(not reasons), status=503 if reasons else 200)
     return Answer(Ready(not reasons, reasons, context.gateway.warnings()), status=503 if reasons else 200)

@@ -195,7 +195,7 @@ class Fleet:
                 for ask, got in zip(some, slices, strict=True)
                 if max(ask.messages, ask.size) > 0
             ]
-            self._judge.granted(granted, now)
+            self._judge.take_grants(granted, now)
             there = now - self._away_ns
             for ask, slice_ in zip(asks, slices, strict=True):
                 if not ask.places:

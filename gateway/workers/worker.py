@@ -216,7 +216,7 @@ class Worker:
         match message:
             case Grants(grants):
                 pairs = zip(self._asked.pop(0), grants, strict=True)
-                self.gateway.judge.granted([(ask, messages, size) for ask, (_, messages, size) in pairs], now_ns())
+                self.gateway.judge.take_grants([(ask, messages, size) for ask, (_, messages, size) in pairs], now_ns())
             case NewRules(number, rules):
                 self._put_in_force(number, rule_sets.decode(rules))
             case NewRaise(number, hourly):

@@ -246,7 +246,7 @@ class Origins:
             shared = groups[place] = Key(key.origin, key.name, key.group, key.operation, together)
         return shared
 
-    def limited(self, key: Key) -> bool:
+    def is_limited(self, key: Key) -> bool:
         """Whether any rule in force looks at messages of `key`: where none does, asking for a verdict is not worth its time."""
         rules = self._rules
         if key.limited_in != rules.generation:
@@ -257,7 +257,7 @@ class Origins:
             key.limited_in = rules.generation
         return key.limited
 
-    def enforced(self, key: Key) -> list[Effective]:
+    def list_enforced(self, key: Key) -> list[Effective]:
         """The rules in force that keep messages of `key` waiting."""
         return [effective for effective in self._rules.matched(subject_of(key)) if effective.rule.mode == "enforce"]
 

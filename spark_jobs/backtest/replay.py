@@ -117,7 +117,7 @@ class ReplayedSide:
         name = parse_topic(line.protocol, line.topic)
         origin = judge.origin(line.protocol, line.protocol, client, user)  # the log has no listener: one for each protocol
         key = judge.key(origin, f"{line.topic}\0{group}".encode(), name, None if group is None else group.encode())
-        return key if judge.limited(key) else None
+        return key if judge.is_limited(key) else None
 
     def decide(self, requests: list[Request], senders: list[ReplayedSender], now: int) -> None:
         """Judge the requests that arrive at `now` (ns), and note the messages that do not pass."""

@@ -81,14 +81,14 @@ class CostlyMethods:
             raw = b"\xfd" + operation.encode()  # no publish has such: its exchange would be 253 bytes long
             key = self.judge.key(origin, raw, amqp_topic(origin.vhost, b"", b""), None, operation, told_apart=True)
             self.keys = put(self.keys, operation, key)
-        if not self.judge.limited(key):
+        if not self.judge.is_limited(key):
             return None
         return CostlyMethod(REQUEST, channel_id, data, pos, stop, key, 1, 1, 0)
 
     def refund_get(self) -> None:
         """A basic.get of the client's has brought a message."""
         key = self.keys.get(GET)
-        if key is None or not self.judge.rules.may_limit(GET) or not self.judge.limited(key):
+        if key is None or not self.judge.rules.may_limit(GET) or not self.judge.is_limited(key):
             return
         refunded = Request(key, 1, 1, 0)
         refunded.reservation = Refund()

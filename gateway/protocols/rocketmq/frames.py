@@ -473,7 +473,7 @@ class Frames:
             key = self._source_key(header)
             self.last_poll = header
             self.last_source = None if key.unnamed else key
-        limited = self.context.judge.limited(key)
+        limited = self.context.judge.is_limited(key)
         poll = Poll(data, at, end, header.code, opaque, key, limited=limited)
         if limited:
             poll.unanswered = header.flag & ONE_WAY != 0

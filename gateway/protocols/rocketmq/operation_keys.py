@@ -23,4 +23,4 @@ def find_operation_key(judge: Judge, origin: Origin, header: Header, operation: 
     key = origin.keys.get(raw)
     if key is None:
         key = judge.key(origin, raw, rocketmq_topic(topic), group or None, operation)
-    return key if judge.limited(key) else None
+    return key if judge.is_limited(key) else None

@@ -398,7 +398,7 @@ def test_a_changed_candidate_counts_anew_also_what_ended_workers_had_counted(par
 
 def test_a_worker_that_does_not_serve_is_named(parent: Parent) -> None:
     parent.children[2].over.set()
-    assert parent.ready() == ["worker 2 is not running", "worker 1: has not reported its state yet"]
+    assert parent.explain_unready() == ["worker 2 is not running", "worker 1: has not reported its state yet"]
 
 
 def test_one_address_has_a_socket_for_each_worker_and_nobody_elses(parent: Parent) -> None:

@@ -210,7 +210,7 @@ def test_an_answer_that_comes_after_a_change_of_the_algorithm_is_of_no_use(befor
     ask(judge, key, START + 2 * MS, size=100)
     slots = key.buckets[0].slots
     was = (repr(key.buckets[0].algorithm), slots and slots.lent)
-    judge.granted([(asked[0], *answer)], START + 3 * MS)
+    judge.take_grants([(asked[0], *answer)], START + 3 * MS)
     assert (repr(key.buckets[0].algorithm), slots and slots.lent) == was
 
 
@@ -261,11 +261,11 @@ def test_buckets_of_names_that_were_used_once_are_freed_without_a_collection() -
             judge.decide([request], now)
             now += MS
             if number % 20 == 0:
-                judge.granted([(each, max(0, each.messages), max(0, each.size)) for each in judge.asks(lease, now)], now)
+                judge.take_grants([(each, max(0, each.messages), max(0, each.size)) for each in judge.asks(lease, now)], now)
         del request
         for _ in range(5):
             now += 2 * IDLE_NS
-            judge.granted([(each, max(0, each.messages), max(0, each.size)) for each in judge.asks(lease, now)], now)
+            judge.take_grants([(each, max(0, each.messages), max(0, each.size)) for each in judge.asks(lease, now)], now)
         assert lease.active == []
         assert judge.usage()["levels"] <= 1000
         assert sum(isinstance(each, Bucket) for each in gc.get_objects()) - before <= judge.usage()["levels"] + 300

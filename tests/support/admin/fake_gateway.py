@@ -111,13 +111,13 @@ class FakeGateway:
             limits=LimitsInUseView(**self._judge.usage()),
         )
 
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         return self.has_begun
 
     def warnings(self) -> list[str]:
         return self.worries
 
-    def ready(self) -> list[str]:
+    def explain_unready(self) -> list[str]:
         return self.not_ready
 
     def listeners(self) -> list[ListenerView]:

@@ -130,4 +130,4 @@ class Mix:
             if random.random() < 0.8:
                 asks = holder.judge.asks(holder.lease, self.now)
                 grants = [(each, *self.owner.grant("k", self.bucket, at, each.messages, each.size, self.now)) for each in asks]
-                holder.judge.granted(grants, self.now)
+                holder.judge.take_grants(grants, self.now)

@@ -72,7 +72,7 @@ class Pair:
                 self.judge.set_rate(message.identity, Rate(message.amount, message.per_ns), now)
                 continue
             assert isinstance(message, Grants)
-            self.judge.granted([(ask, got, size) for ask, (_, got, size) in zip(asks, message.grants, strict=True)], now)
+            self.judge.take_grants([(ask, got, size) for ask, (_, got, size) in zip(asks, message.grants, strict=True)], now)
 
     def tell(self, now: int) -> None:
         tried = self.bucket_ids.candidate_counters(self.outbox)  # type: ignore[arg-type]

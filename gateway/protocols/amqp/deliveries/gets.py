@@ -42,7 +42,7 @@ class LimitedGets:
         if request is None or request.queue is None or request.queue.name is None:
             return None
         key = self.consumers.key_of(request.queue.name)
-        if key is None or not self.judge.limited(key):
+        if key is None or not self.judge.is_limited(key):
             return None
         frame = method_frame(channel.number, BASIC_GET, arguments)
         part = Part(REQUEST, channel.number, frame, 0, len(frame), key, 1, 0, 0)

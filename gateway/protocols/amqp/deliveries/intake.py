@@ -333,7 +333,7 @@ class DeliveryIntake:
 
     def _limits(self, consumer: Consumer) -> bool:
         """Whether its deliveries need a verdict."""
-        return self.judge.limited(consumer.key)
+        return self.judge.is_limited(consumer.key)
 
     def __repr__(self) -> str:
         return f"<DeliveryIntake reads={self.reads}>"

@@ -278,7 +278,7 @@ class Requeues:
             line = RequeueLine(self._last_number, channel, settlements, queue, key)
             self.lines = put(self.lines, line.ordering_key, line)
             self._numbers = put(self._numbers, (channel.number, queue), line.ordering_key)
-        return line if self.judge.limited(line.key) else None
+        return line if self.judge.is_limited(line.key) else None
 
     def move(self) -> None:
         """The connection has other keys now; what waits keeps those that it has."""

@@ -105,7 +105,7 @@ class DeliveryVerdicts:
 
     def charge(self, part: Part) -> None:
         """`part` passes without a verdict, because its channel ends and the broker has forgotten it: it is charged all the same."""
-        if part.key is not None and not part.paid and self.judge.limited(part.key):
+        if part.key is not None and not part.paid and self.judge.is_limited(part.key):
             owed = Request(part.key, part.count, part.messages, part.size)
             owed.again = part.again
             owed.reservation = Overdraft(taken=True)

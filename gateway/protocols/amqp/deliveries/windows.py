@@ -100,10 +100,10 @@ class Windows(SubscriptionMover):
         key = None if subscription.queue.name is None else self.consumers.key_of(subscription.queue.name)
         subscription.slow = False
         tx = self.channels[subscription.channel].selects_tx  # also where that is still on its way
-        if key is None or tx or self._as_client_says(subscription) or not self.judge.limited(key):
+        if key is None or tx or self._as_client_says(subscription) or not self.judge.is_limited(key):
             return 0
         window = 0
-        for effective in self.judge.enforced(key):
+        for effective in self.judge.list_enforced(key):
             limit = effective.limit
             sharing = max(self.judge.origins.consumers.get(effective.identity, 1), 1)
             if limit.cost_ns(1, subscription.size) > FAR_NS:
@@ -145,7 +145,7 @@ class Windows(SubscriptionMover):
         for subscription in self.consumers.subscriptions():
             name = subscription.queue.name
             key = None if subscription.state != AWAY or name is None else self.consumers.key_of(name)
-            enforced = [] if key is None else self.judge.enforced(key)
+            enforced = [] if key is None else self.judge.list_enforced(key)
             if enforced:
                 part = Part(PLAIN, subscription.channel, b"", 0, 0, key)
                 part.rule = enforced[0].rule
@@ -502,7 +502,9 @@ class Windows(SubscriptionMover):
         comers = self.judge.origins.comers
         size = subscription.size
         place = origin.vhost, queue
-        slow = {each.identity: each.limit.cost_ns(1, size) for each in self.judge.enforced(key) if each.limit.cost_ns(1, size) > FAR_NS}
+        slow = {
+            each.identity: each.limit.cost_ns(1, size) for each in self.judge.list_enforced(key) if each.limit.cost_ns(1, size) > FAR_NS
+        }
         identities = list(slow)
         next_of = [identity for identity in identities if self._is_next(identity, place, slow[identity], now)]
         if wait > 0:
@@ -591,10 +593,10 @@ class Windows(SubscriptionMover):
 
     def _share(self, subscription: Subscription) -> None:
         key = None if subscription.queue.name is None else self.consumers.key_of(subscription.queue.name)
-        if key is None or not self.judge.limited(key):
+        if key is None or not self.judge.is_limited(key):
             return
         counts = self.judge.origins.consumers
-        for effective in self.judge.enforced(key):
+        for effective in self.judge.list_enforced(key):
             counts[effective.identity] = counts.get(effective.identity, 0) + 1
             subscription.shares.append(effective.identity)
 
