@@ -153,8 +153,6 @@ def rebuild_command(ctx: click.Context) -> list[str]:
 def check_parameters(
     given: Mapping[str, Any], exclude: Sequence[str], pins: str | None, memory: str | None, conf: Sequence[str]
 ) -> Parameters:
-    given: Mapping[str, Any], exclude: Sequence[str], pins: str | None, memory: str | None, conf: Sequence[str]
-) -> Parameters:
     """The parameters. Everything that the computation would refuse later is refused before anything is asked or written.
 
     Raises ValueError that names the option, CommandError where a file of pins cannot be read.

@@ -246,10 +246,10 @@ async def test_metrics_need_a_token_unless_they_are_open(api: Control) -> None:
 
 
 async def test_a_gateway_that_has_not_begun_fails_its_startup_probe_only(api: Control) -> None:
-    api.gateway.has_begun = False
+    api.gateway.begun = False
     assert (await ask_probes(api, "/startupz")).status == 503
     assert (await ask_probes(api, "/livez")).status == 200
-    api.gateway.has_begun = True
+    api.gateway.begun = True
     api.gateway.not_ready = ["broker down"]
     assert (await ask_probes(api, "/startupz")).status == 200
     unready = await ask_probes(api, "/readyz")

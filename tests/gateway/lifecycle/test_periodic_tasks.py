@@ -256,19 +256,19 @@ async def test_a_gateway_is_ready_when_every_broker_was_reached_and_a_silent_one
         one, two = FakeUpstream("one", answers=False), FakeUpstream("two", answers=True)
         standalone.gateway.listening["one"].upstreams.members[0], standalone.gateway.listening["two"].upstreams.members[0] = one, two
         broker = "broker 192.0.2.1:5672"
-        assert standalone.ready() == [f"listener {name}: {broker} has not been dialled yet" for name in ("one", "two")]
+        assert standalone.explain_unready() == [f"listener {name}: {broker} has not been dialled yet" for name in ("one", "two")]
         async with task(probe_brokers, standalone.gateway.list_configured()):
             await trio.sleep(0.01)
-            assert standalone.ready() == [f"listener one: {broker} has not been dialled yet"], "at once, and side by side"
+            assert standalone.explain_unready() == [f"listener one: {broker} has not been dialled yet"], "at once, and side by side"
             two.ok = False
             await trio.sleep(0.3)
             assert two.ok, "while one is still being dialled"
             assert (one.dialled, two.dialled) == (1, 2)
             await trio.sleep(5)
-            assert standalone.ready() == [f"listener one: {broker} is unreachable: no connection within {ANSWER_S:g} s"]
+            assert standalone.explain_unready() == [f"listener one: {broker} is unreachable: no connection within {ANSWER_S:g} s"]
             one.answers = True
             await trio.sleep(10)
-            assert standalone.ready() == []
+            assert standalone.explain_unready() == []
             dialled = one.dialled
             await trio.sleep(2 * PROBE_EVERY_S)
             assert one.dialled - dialled <= 3, "who was reached is asked now and then only"
@@ -284,12 +284,12 @@ async def test_a_broker_that_hangs_makes_a_gateway_unready_also_while_connection
         standalone.gateway.listening["two"].active = 1
         async with task(probe_brokers, standalone.gateway.list_configured()):
             await trio.sleep(4 * PROBE_EVERY_S)
-            assert standalone.ready() == []
+            assert standalone.explain_unready() == []
             for broker in brokers:
                 broker.answers = False
             await trio.sleep(PROBE_EVERY_S + ANSWER_S + 0.5)
             why = f"broker 192.0.2.1:5672 is unreachable: no connection within {ANSWER_S:g} s"
-            assert standalone.ready() == [f"listener {name}: {why}" for name in ("one", "two")]
+            assert standalone.explain_unready() == [f"listener {name}: {why}" for name in ("one", "two")]
 
 
 async def test_a_broker_that_is_not_wanted_is_not_dialled(autojump_clock: trio.testing.MockClock) -> None:

@@ -79,7 +79,7 @@ class FakeGateway:
         self.level = "info"
         self.snapshots = 0  # made
         self.broken = False  # status() raises
-        self.has_begun = True
+        self.begun = True
         self.admin: Admin | None = None  # what a reload changes, and to what
         self.access = Access()
         self.series = SeriesStore(100, messages_limit)
@@ -112,7 +112,7 @@ class FakeGateway:
         )
 
     def has_begun(self) -> bool:
-        return self.has_begun
+        return self.begun
 
     def warnings(self) -> list[str]:
         return self.worries
