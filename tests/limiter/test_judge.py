@@ -16,7 +16,9 @@ from limiter.judge import STATES_PER_SLICE, Judge
 from limiter.leases.owner import LeaseOwner
 from limiter.limit_state import LimitState
 from limiter.limits import NEVER
+from limiter.operations import CONSUME
 from limiter.quota_snapshot import Quota
+from limiter.recent_keys import recent_of_group
 from limiter.request import Request
 from limiter.rules.hourly_raise import HourlyRaise
 from limiter.rules.rule_set import Override
@@ -598,6 +600,18 @@ def test_all_keys_are_bounded_together() -> None:
     for number in range(100):
         judge.key(origins[number % 5], b"%d" % number, rocketmq_topic(b"t"))
         assert judge.usage()["keys"] == sum(len(origin.keys) for origin in origins) <= 10
+
+
+def test_a_key_that_is_forgotten_is_no_recent_one_of_its_group() -> None:
+    judge = judge_of(max_keys=2)
+    origin = judge.origin("rocketmq", "l", "10.0.0.1", None)
+    keys = [judge.key(origin, name, rocketmq_topic(name), b"workers", CONSUME) for name in (b"a", b"b")]
+    recent = recent_of_group(keys[0])
+    assert recent is not None
+    for key in keys:
+        recent.note(key.name.topic, key)
+    judge.key(origin, b"c", rocketmq_topic(b"c"), b"workers", CONSUME)
+    assert [recent.find(name, 0, 1) for name in (b"a", b"b")] == [None, keys[1]]
 
 
 def test_decide_is_safe_while_rules_are_swapped_and_others_decide() -> None:
