@@ -181,6 +181,7 @@ class AmqpConversation(Conversation):
         except ProtocolError as error:
             error.last_frames = b"".join(out) + (error.last_frames if stream.frame_left == 0 else b"")
             out.clear()
+            self._note_close_ok()
             raise
         if stream.methods.blocked != self.reports.broker_blocked:
             self.reports.set_blocked(stream.methods.blocked_reason, blocked=stream.methods.blocked)
@@ -191,8 +192,11 @@ class AmqpConversation(Conversation):
         methods = stream.methods
         if methods.closed or methods.crossed or methods.finished or methods.full != ROOM or methods.connection_closed:
             self._end_channels(methods)
+        self._note_close_ok()
+
+    def _note_close_ok(self) -> None:
         if self.awaits_close_ok:
-            self.awaits_close_ok = not methods.closed_in_words
+            self.awaits_close_ok = not self.broker_stream.methods.closed_in_words
 
     def _report_busy(self) -> None:
         """The broker takes no more publishes for now: those it has not confirmed are reported as met by a busy broker."""
@@ -290,7 +294,7 @@ class AmqpConversation(Conversation):
             stream.relay(data, [])
         except ProtocolError:
             stream.methods.closed_in_words = True  # nobody will find an answer in that
-        self.awaits_close_ok = not stream.methods.closed_in_words
+        self._note_close_ok()
 
     def settled(self) -> bool:
         if self.broker_stream.replies.channels or self.held_parts.holds_close():

@@ -111,6 +111,15 @@ def test_there_are_no_last_words_before_the_connection_is_open_or_within_a_frame
     assert conversation(said).last_words("bye") == b"", "client and broker have said all"
 
 
+def test_a_broker_that_answers_the_close_and_goes_on_with_garbage_has_answered() -> None:
+    talk = talking()
+    talk.client(amqp.method(0, commands.Connection.Close(200, "bye", 0, 0)))
+    assert conversation(talk).awaits_close_ok
+    with pytest.raises(ProtocolError):
+        conversation(talk).relay(CLOSE_OK + b"\xff" * 100, [])
+    assert not conversation(talk).awaits_close_ok
+
+
 def test_a_client_whose_broker_is_lost_is_told_where_it_can_hear_it() -> None:
     talk = talking()
     assert closes(conversation(talk).tell_broker_lost("gone")) == [(320, "CONNECTION_FORCED - gone")]
