@@ -31,7 +31,7 @@ OURS_ABSENT: Final = (
     "common.log_files.ship", "control_plane.workers", "gateway.broker_load.amqp", "gateway.fleet.fleet", "gateway.telemetry.span_export",
     "gateway.workers", "spark_jobs",
 )  # fmt: skip
-MOST_OURS: Final = 519  # of a gateway, interpreted, where each module counts: 519 (2026-12); of the compiled build, 300
+MOST_OURS: Final = 520  # of a gateway, interpreted, where each module counts: 520 (2026-12); of the compiled build, 300
 MOST_OTHERS: Final = 325  # of a gateway: 311 (2026-11)
 
 

@@ -192,11 +192,11 @@ class AmqpConversation(Conversation):
         methods = stream.methods
         if methods.closed or methods.crossed or methods.finished or methods.full != ROOM or methods.connection_closed:
             self._end_channels(methods)
-        self._note_close_ok()
+        if self.awaits_close_ok:
+            self._note_close_ok()
 
     def _note_close_ok(self) -> None:
-        if self.awaits_close_ok:
-            self.awaits_close_ok = not self.broker_stream.methods.closed_in_words
+        self.awaits_close_ok = self.awaits_close_ok and not self.broker_stream.methods.closed_in_words
 
     def _report_busy(self) -> None:
         """The broker takes no more publishes for now: those it has not confirmed are reported as met by a busy broker."""
