@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 from pamqp import commands, frame
 
-from gateway.broker_load.source import MAX_FRAMES, Backlog, BacklogError, Source
+from gateway.broker_load.source import MAX_FRAMES, BacklogError, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,10 +52,10 @@ class AmqpSource(Source):
         await self._send(CHANNEL, commands.Channel.Open())
         await self._expect(commands.Channel.OpenOk)
 
-    async def ask(self, topic: str, lag: Lag) -> Backlog:
+    async def ask(self, topic: str, lag: Lag) -> int:
         await self._send(CHANNEL, commands.Queue.Declare(queue=lag.queue, passive=True))
         answer = await self._expect(commands.Queue.DeclareOk)
-        return Backlog(answer.message_count, None)
+        return int(answer.message_count)
 
     async def _send(self, channel: int, method: Any) -> None:
         await self.write(frame.marshal(method, channel))

@@ -44,18 +44,20 @@ class FollowingLimit:
         self.bucket = bucket
         self.controller = LagController(limit)
         self.looked_at = -1.0  # seconds, trio's clock; below 0: never
-        self.waiting = 0  # at the last look, as the next two
-        self.taken = 0
-        self.admitted = 0
+        self.waiting = 0  # at the last look, as the next
+        self.passed = 0
         self.trouble = ""  # why its broker cannot be asked, as logged last; "": it can
 
-    def look(self, waiting: int, taken: int | None, now_s: float) -> tuple[int, float] | None:
-        """How many messages consumers have taken since the last look, and in how many seconds; None at the first look."""
-        admitted = self.bucket.admitted
-        if taken is None:  # the messages admitted since, without those that now wait
-            taken = self.taken + max(0, admitted - self.admitted - (waiting - self.waiting))
-        found = None if self.looked_at < 0 else (taken - self.taken, max(0.001, now_s - self.looked_at))
-        self.waiting, self.taken, self.admitted, self.looked_at = waiting, taken, admitted, now_s
+    def look(self, waiting: int, now_s: float) -> tuple[int, float] | None:
+        """How many messages consumers have taken since the last look, and in how many seconds; None at the first look.
+
+        Those that passed here, without what now waits: so what comes by other ways, as through other gateways, has its part of what they
+        take. It is below 0 where more of that has come than they took.
+        """
+        passed = self.bucket.admitted + self.bucket.shadow_refused
+        taken = passed - self.passed - (waiting - self.waiting)
+        found = None if self.looked_at < 0 else (taken, max(0.001, now_s - self.looked_at))
+        self.waiting, self.passed, self.looked_at = waiting, passed, now_s
         return found
 
     def __repr__(self) -> str:
@@ -98,7 +100,7 @@ class LagWatch:
         if limit.lag is None:
             return  # the rule has changed since
         try:
-            backlog = await self._source(bucket).backlog(bucket.subject.topic, limit.lag)
+            waiting = await self._source(bucket).backlog(bucket.subject.topic, limit.lag)
         except BacklogError as error:
             self.looks["failed"] += 1
             one.looked_at = -1.0  # the time until the next look is not known
@@ -106,9 +108,9 @@ class LagWatch:
             return
         self.looks["ok"] += 1
         self._log_change(one, "")
-        found = one.look(backlog.waiting, backlog.taken, trio.current_time())
+        found = one.look(waiting, trio.current_time())
         if found is not None:
-            self._set_rate(bucket.effective.identity, one.controller.next_rate(limit, backlog.waiting, *found))
+            self._set_rate(bucket.effective.identity, one.controller.next_rate(limit, waiting, *found))
 
     def _source(self, bucket: Bucket) -> Source:
         name = bucket.subject.sender.listener or ""

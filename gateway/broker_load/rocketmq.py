@@ -10,7 +10,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
-from gateway.broker_load.source import MAX_ANSWER_BYTES, MAX_FRAMES, Backlog, BacklogError, Source
+from gateway.broker_load.source import MAX_ANSWER_BYTES, MAX_FRAMES, BacklogError, Source
 
 if TYPE_CHECKING:
     from limiter.limits import Lag
@@ -35,7 +35,7 @@ def request(opaque: int, topic: str, group: str) -> bytes:
     return (4 + len(encoded)).to_bytes(4, "big") + len(encoded).to_bytes(4, "big") + encoded
 
 
-def read_answer(frame: bytes, opaque: int) -> Backlog | None:
+def read_answer(frame: bytes, opaque: int) -> int | None:
     """What a whole frame (without its length) says; None where it answers something else. Raises BacklogError."""
     size = int.from_bytes(frame[:4], "big") & 0xFFFFFF
     try:
@@ -53,8 +53,7 @@ def read_answer(frame: bytes, opaque: int) -> Backlog | None:
     taken = [int(number) for number in TAKEN.findall(body)]
     if not ends or len(ends) != len(taken):
         raise BacklogError("the group has no offsets in this topic yet")
-    known = [max(0, number) for number in taken]
-    return Backlog(sum(max(0, end - there) for end, there in zip(ends, known, strict=True)), sum(known))
+    return sum(max(0, end - max(0, there)) for end, there in zip(ends, taken, strict=True))
 
 
 class RocketmqSource(Source):
@@ -62,7 +61,7 @@ class RocketmqSource(Source):
 
     opaque = 0
 
-    async def ask(self, topic: str, lag: Lag) -> Backlog:
+    async def ask(self, topic: str, lag: Lag) -> int:
         self.opaque += 1
         await self.write(request(self.opaque, topic, lag.group))
         data = b""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -23,13 +23,6 @@ class BacklogError(Exception):
     """The backlog is not known now. The text says why, in the broker's words where there are any."""
 
 
-class Backlog(NamedTuple):
-    """How many messages wait, and how many consumers have ever taken; None where the broker does not say."""
-
-    waiting: int
-    taken: int | None
-
-
 class Source:
     """One broker. Subclassed once per protocol."""
 
@@ -40,8 +33,8 @@ class Source:
         self._left = 0  # bytes that may still be read for the question under way
         self._one_at_a_time = trio.Lock()
 
-    async def backlog(self, topic: str, lag: Lag) -> Backlog:
-        """The backlog that a limit on `topic` follows. Raises BacklogError."""
+    async def backlog(self, topic: str, lag: Lag) -> int:
+        """How many messages wait, for a limit on `topic` that follows them. Raises BacklogError."""
         async with self._one_at_a_time:
             self._left = MAX_ANSWER_BYTES
             addresses = [upstream.address for upstream in self.upstreams.members]
@@ -67,7 +60,7 @@ class Source:
     async def greet(self) -> None:
         """What the protocol begins with. Raises BacklogError."""
 
-    async def ask(self, topic: str, lag: Lag) -> Backlog:
+    async def ask(self, topic: str, lag: Lag) -> int:
         """Ask on the open connection. Raises BacklogError, and then the connection is closed."""
         raise NotImplementedError
 

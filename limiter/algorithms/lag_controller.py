@@ -4,8 +4,9 @@ The naive rule, "over the target: slow; under it: fast", swings between the two 
 to drain than the next look takes to come. The next better one lets the rate follow the error (proportional control), and then the gain is
 wrong either for a consumer of 10/s or for one of 10,000/s.
 
-But the broker tells more than the backlog: how much the consumers have **taken** since the last look. At that rate the backlog stands
-still, whatever their speed is. So the rate is what they take, times a factor that the backlog alone decides:
+But with what was let through the backlog tells more: how much the consumers have **taken** since the last look, less what others sent
+them. At that rate the backlog stands still, whatever their speed is. So the rate is what they take, times a factor that the backlog
+alone decides:
 
     backlog above the target            0.95 down to 0.5 of what they take: it drains, the faster the further it is above
     between half of it and the target   what they take: it stands still                                      (the hysteresis)
@@ -21,6 +22,7 @@ stop altogether leave it growing at `slowest`.
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from limiter.limits import SECOND, Rate
@@ -43,18 +45,21 @@ class LagController:
     def __init__(self, limit: Limit) -> None:
         assert limit.messages is not None
         self.rate = limit.messages.per_second
-        self.taken_per_s = -1.0  # what consumers take, smoothed; below 0: not known yet
+        self.taken_per_s = inf  # what consumers take, smoothed; inf: not known yet
         self.backlog = 0  # at the last look
 
     def next_rate(self, limit: Limit, backlog: int, taken: int, elapsed_s: float) -> Rate:
-        """The rate from now on, given the backlog, and how many messages consumers have taken in the last `elapsed_s` seconds."""
+        """The rate from now on, given the backlog, and how many messages consumers have taken in the last `elapsed_s` seconds.
+
+        `taken` is below 0 where others have sent more than consumers took: smoothed with the rest, for consumers acknowledge in lumps.
+        """
         lag = limit.lag
         assert lag is not None
         assert limit.messages is not None
         self.backlog = backlog
-        seen = max(0, taken) / elapsed_s
+        seen = taken / elapsed_s
         part = min(1.0, elapsed_s / SMOOTH_S)
-        self.taken_per_s = seen if self.taken_per_s < 0 else self.taken_per_s + (seen - self.taken_per_s) * part
+        self.taken_per_s = seen if self.taken_per_s == inf else self.taken_per_s + (seen - self.taken_per_s) * part
         if backlog > lag.target:
             excess = min(1.0, (backlog - lag.target) / max(1, lag.target))
             wanted = self.taken_per_s * (DRAIN_AT_TARGET - (DRAIN_AT_TARGET - DRAIN_AT_TWICE) * excess)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from gateway.broker_load.lag_watch import NO_LOGIN, LagWatch
+from gateway.broker_load.lag_watch import NO_LOGIN, FollowingLimit, LagWatch
 from limiter.judge import Judge
 from limiter.limits import SECOND, Lag, Limit, Rate
 from limiter.request import Request
@@ -32,12 +33,16 @@ def brokers() -> Iterator[list[Broker]]:
         broker.close()
 
 
-def used() -> Judge:
+def used(rule: Rule = RULE) -> Judge:
     """A judge, one message of whose rule's topic has passed."""
-    judge = Judge(RuleSet((RULE,)))
-    origin = judge.origin("amqp", "rabbit", "10.0.0.7", "shop")
-    judge.decide([Request(judge.key(origin, b"jobs", amqp_topic(b"/", b"", b"jobs")), 1, 1, 10)], NOW)
+    judge = Judge(RuleSet((rule,)))
+    send(judge, 1)
     return judge
+
+
+def send(judge: Judge, count: int) -> None:
+    origin = judge.origin("amqp", "rabbit", "10.0.0.7", "shop")
+    judge.decide([Request(judge.key(origin, b"jobs", amqp_topic(b"/", b"", b"jobs")), count, 1, 10)], NOW)
 
 
 def rate(judge: Judge) -> str:
@@ -62,6 +67,43 @@ async def test_a_backlog_above_the_target_slows_its_topic_down_and_one_look_alon
     await lag_watch.look_at_all()
     assert rate(judge) == "10/s"  # consumers have taken nothing in between
     assert lag_watch.looks == {"ok": 2, "failed": 0}
+    lag_watch.close()
+
+
+@pytest.mark.parametrize("acknowledged_every", [1, 5])
+@pytest.mark.parametrize("gateways", [1, 2, 3])
+def test_gateways_that_follow_one_backlog_let_pass_together_what_consumers_take(gateways: int, acknowledged_every: int) -> None:
+    """None knows of the others; consumers take 200/s, and say so every second or every five."""
+    limit = Limit(messages=Rate(1000), lag=Lag(500, Rate(20), queue="jobs"))
+    made: list[Any] = [SimpleNamespace(rule=SimpleNamespace(limit=limit), admitted=0, shadow_refused=0) for _ in range(gateways)]
+    ends = [FollowingLimit(bucket) for bucket in made]
+    rates = [1000.0] * gateways
+    taken, passed = 0, []
+    for second in range(200):
+        for one, rate in zip(ends, rates, strict=True):
+            one.bucket.admitted += int(rate)
+        there = sum(one.bucket.admitted for one in ends)
+        if second % acknowledged_every == 0:
+            taken = min(there, taken + 200 * acknowledged_every)
+        found = [one.look(there - taken, second) for one in ends]
+        rates = [
+            one.controller.next_rate(limit, there - taken, *each).per_second if each else 1000.0
+            for one, each in zip(ends, found, strict=True)
+        ]
+        passed.append(there)
+    assert (passed[-1] - passed[-61]) / 60 <= 200 * 1.02
+    assert passed[-1] - taken <= 5 * 500
+
+
+async def test_what_a_rule_in_shadow_would_refuse_passes_and_is_taken_too(brokers: list[Broker]) -> None:
+    judge = used(replace(RULE, mode="shadow"))
+    send(judge, 2000)
+    brokers.append(Broker([declared(150)], [declared(150)]))
+    lag_watch = watching(judge, brokers[0])
+    await lag_watch.look_at_all()
+    send(judge, 2000)
+    await lag_watch.look_at_all()
+    assert rate(judge) == "1000/s", "the consumers have taken 2000 in a moment"
     lag_watch.close()
 
 
