@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from contextlib import ExitStack
+from itertools import cycle
 from pathlib import Path
 
 import pika
@@ -12,7 +14,7 @@ import pytest
 
 from support.brokers.queues import connect
 from support.brokers.rabbitmq import RabbitMQ
-from support.followed_consumers import FASTEST, LIMIT, SLOWEST, SPEED, TARGET, Fast, Pace, await_fastest, settle
+from support.followed_consumers import FASTEST, LIMIT, SLOWEST, SPEED, TARGET, Fast, Pace, await_fastest, members_of, settle
 from support.gateways import Gateway, amqp_listener
 from support.processes import LOOPBACK
 
@@ -21,8 +23,10 @@ PUBLISHERS = 4  # each waits for its confirms: on a busy machine one takes 10 ms
 
 @pytest.mark.rabbitmq
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 2])
-def test_a_publisher_is_slowed_to_what_the_queues_consumer_takes(rabbitmq: RabbitMQ, tmp_path: Path, workers: int) -> None:
+@members_of((1, 2))
+def test_a_publisher_is_slowed_to_what_the_queues_consumer_takes(
+    rabbitmq: RabbitMQ, tmp_path: Path, gateways: int, workers: int, seconds: int
+) -> None:
     logging.getLogger("pika").setLevel(logging.ERROR)  # it warns of each nack
     (tmp_path / "password").write_text("guest\n")
     listener = amqp_listener(f"{LOOPBACK}:{rabbitmq.port}") | {"own_login": {"user": "guest", "password_file": str(tmp_path / "password")}}
@@ -30,13 +34,19 @@ def test_a_publisher_is_slowed_to_what_the_queues_consumer_takes(rabbitmq: Rabbi
     rule: dict[str, object] = {"name": "follows", "match": {"queue": "lagging"}, **LIMIT, "lag": lag}
     with connect(rabbitmq.url) as connection:
         connection.channel().queue_declare("lagging")
+        connection.channel().queue_purge("lagging")
     settings = {"gateway": {"name": "lag", "state_directory": "state", "workers": workers}}
-    with Gateway(tmp_path / "gateway", [listener], [rule], settings) as gateway:
+    with ExitStack() as stack:
+        running = [stack.enter_context(Gateway(tmp_path / f"gateway{n}", [listener], [rule], settings)) for n in range(gateways)]
+        turns = cycle(running)
         observer = connect(rabbitmq.url)
         looking = observer.channel()
 
+        def depth() -> int:
+            return int(looking.queue_declare("lagging", passive=True).method.message_count)
+
         def publish(pace: Pace) -> None:
-            with pika.BlockingConnection(pika.URLParameters(gateway.amqp_url())) as connection:
+            with pika.BlockingConnection(pika.URLParameters(next(turns).amqp_url())) as connection:
                 channel = connection.channel()
                 channel.confirm_delivery()
                 for _ in pace.turns():
@@ -63,13 +73,14 @@ def test_a_publisher_is_slowed_to_what_the_queues_consumer_takes(rabbitmq: Rabbi
         for each in threads:
             each.start()
         try:
-            rate, worst = settle(gateway, "follows", lambda: looking.queue_declare("lagging", passive=True).method.message_count)
+            rate, worst, waiting = settle(running, "follows", depth, seconds)
             speed = len([at for at in taken if at > taken[-1] - 5]) / 5  # less than SPEED on a busy machine
             consumer.pace.speed = 0  # as fast as it can
-            await_fastest(gateway, "follows")
+            await_fastest(running, "follows")
         finally:
             for each in threads:
                 each.end()
             observer.close()
     assert speed * 0.7 <= rate <= SPEED * 1.3
     assert worst <= TARGET + (FASTEST - SPEED) * 5
+    assert waiting <= 1.5 * TARGET

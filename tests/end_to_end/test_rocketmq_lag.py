@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import socket
 import time
+from contextlib import ExitStack
+from itertools import cycle
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
 
 from support.brokers.rocketmq import RocketMQ
-from support.followed_consumers import FASTEST, LIMIT, SLOWEST, SPEED, TARGET, Fast, Pace, await_fastest, settle
+from support.followed_consumers import FASTEST, LIMIT, SLOWEST, SPEED, TARGET, Fast, Pace, await_fastest, members_of, settle
 from support.gateways import Gateway
 from support.processes import HANG_S, LOOPBACK
 from support.rocketmq.frames import encode_request, read_response, send
@@ -29,14 +31,19 @@ def next_answer(stream: BinaryIO) -> dict[str, Any]:
 
 @pytest.mark.rocketmq
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, pytest.param(3, marks=pytest.mark.long)])
-def test_a_producer_is_slowed_to_what_the_group_commits(rocketmq: RocketMQ, tmp_path: Path, workers: int) -> None:
-    topic = f"lagging-{workers}"
+@members_of((1, 1))
+def test_a_producer_is_slowed_to_what_the_group_commits(
+    rocketmq: RocketMQ, tmp_path: Path, gateways: int, workers: int, seconds: int
+) -> None:
+    topic = f"lagging-{gateways}-{workers}"
     rocketmq.create_topics(f"{topic}:1")
     lag = {"group": "slow-group", "target": TARGET, "slowest": f"{SLOWEST}/s"}
     rule: dict[str, object] = {"name": "follows", "match": {"protocol": "rocketmq", "topic": topic}, **LIMIT, "lag": lag}
+    listeners = [{"name": "plain", "protocol": "rocketmq", "bind": f"{LOOPBACK}:0", "upstream": f"{LOOPBACK}:{rocketmq.port}"}]
     settings = {"gateway": {"name": "lag", "state_directory": "state", "workers": workers}}
-    with Gateway(tmp_path / "gateway", rocketmq.listeners, [rule], settings) as gateway:
+    with ExitStack() as stack:
+        running = [stack.enter_context(Gateway(tmp_path / f"gateway{n}", listeners, [rule], settings)) for n in range(gateways)]
+        turns = cycle(running)
         committed = 0
 
         def ask(connection: socket.socket, frame: bytes) -> dict[str, Any]:
@@ -45,7 +52,7 @@ def test_a_producer_is_slowed_to_what_the_group_commits(rocketmq: RocketMQ, tmp_
                 return next_answer(answers)
 
         def produce(pace: Pace) -> None:
-            address = rocketmq.advertised, gateway.port("rocket")
+            address = LOOPBACK, next(turns).port("plain")
             with socket.create_connection(address, timeout=HANG_S) as connection, connection.makefile("rb") as answers:
                 for number in pace.turns():
                     connection.sendall(send(topic, b"x" * 100, opaque=4 * number))  # that opaque: to queue 0
@@ -73,16 +80,17 @@ def test_a_producer_is_slowed_to_what_the_group_commits(rocketmq: RocketMQ, tmp_
             end = int(ask(connection, encode_request(GET_MAX_OFFSET, fields))["extFields"]["offset"])
             return end - committed, end
 
-        producer, consumer = Fast(produce, FASTEST), Fast(consume, SPEED)
+        producers, consumer = [Fast(produce, FASTEST / gateways) for _ in running], Fast(consume, SPEED)
         with socket.create_connection((LOOPBACK, rocketmq.port), timeout=HANG_S) as looking:
-            producer.start()
-            consumer.start()
+            for each in (*producers, consumer):
+                each.start()
             try:
-                rate, worst = settle(gateway, "follows", lambda: backlog_of(looking)[0])
+                rate, worst, waiting = settle(running, "follows", lambda: backlog_of(looking)[0], seconds)
                 consumer.pace.speed = 0
-                await_fastest(gateway, "follows")
+                await_fastest(running, "follows")
             finally:
-                producer.end()
-                consumer.end()
+                for each in (*producers, consumer):
+                    each.end()
     assert SPEED * 0.7 <= rate <= SPEED * 1.3
     assert worst <= TARGET + (FASTEST - SPEED) * 5
+    assert waiting <= 1.5 * TARGET

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
+
+import pytest
 
 from support.processes import wait_until
 
@@ -14,12 +16,18 @@ if TYPE_CHECKING:
     from support.gateways import Gateway
 
 FASTEST, SLOWEST, TARGET, SPEED = 400, 8, 160, 80  # slow enough for a busy machine: at 1000 they took half a processor for half a minute
-SETTLE_S: Final = 15.0  # and 7 more while it is measured
+SETTLE_S: Final = 15.0  # and as many more as it is measured for
 LIMIT: Final[dict[str, object]] = {
     "algorithm": "lag",
     "limit": {"messages": f"{FASTEST}/s", "burst": "100ms"},
     "breaker": {"open_for": "0s"},
 }
+
+
+def members_of(always: tuple[int, int]) -> pytest.MarkDecorator:
+    """Gateways, workers of each, and seconds that it is measured for. One case is run always; the others, of half a minute, are long."""
+    more = [pytest.param(*each, 30, marks=pytest.mark.long) for each in ((1, 1), (1, 3), (2, 1), (3, 1)) if each != always]
+    return pytest.mark.parametrize(("gateways", "workers", "seconds"), [(*always, 7), *more])
 
 
 def usage(gateway: Gateway, rule: str) -> dict[str, Any]:
@@ -29,24 +37,39 @@ def usage(gateway: Gateway, rule: str) -> dict[str, Any]:
     return found
 
 
-def settle(gateway: Gateway, rule: str, backlog: Callable[[], int]) -> tuple[float, int]:
-    """After SETTLE_S: how many messages pass in the middle one of seven seconds, and the most that waited in all that time."""
+def settle(gateways: Sequence[Gateway], rule: str, backlog: Callable[[], int], seconds: int) -> tuple[float, int, float]:
+    """After SETTLE_S: how many messages pass through all of them in the middle one of so many seconds, the most that waited before, and
+    how many wait in the middle one.
+
+    In all of these seconds no more pass than consumers take, within 2 %, but for what may wait.
+    """
+
+    def passed() -> int:
+        return sum(usage(gateway, rule)["admitted"] for gateway in gateways)
+
     worst = 0
     end = time.monotonic() + SETTLE_S
     while time.monotonic() < end:
         time.sleep(0.5)
         worst = max(worst, backlog())
-    rates = []
-    for _ in range(7):
-        before, since = usage(gateway, rule)["admitted"], time.monotonic()
+    rates, waiting, began = [], [backlog()], passed()
+    for _ in range(seconds):
+        before, since = passed(), time.monotonic()
         time.sleep(1)
-        rates.append((usage(gateway, rule)["admitted"] - before) / (time.monotonic() - since))
-    return median(rates), worst
+        rates.append((passed() - before) / (time.monotonic() - since))
+        waiting.append(backlog())
+    taken = passed() - began - (waiting[-1] - waiting[0])
+    assert passed() - began <= 1.02 * taken + TARGET
+    return median(rates), worst, median(waiting)
 
 
-def await_fastest(gateway: Gateway, rule: str) -> None:
-    """Wait until the limit is at its fastest."""
-    wait_until(lambda: bool(usage(gateway, rule)["rate_now"]["messages"] == f"{FASTEST}/s"), within=30, what="the fastest rate")
+def await_fastest(gateways: Sequence[Gateway], rule: str) -> None:
+    """Wait until the limit is at its fastest, at each of them."""
+
+    def rates() -> set[str]:
+        return {usage(gateway, rule)["rate_now"]["messages"] for gateway in gateways}
+
+    wait_until(lambda: rates() == {f"{FASTEST}/s"}, within=30, what="the fastest rate")
 
 
 class Pace:
