@@ -26,7 +26,6 @@ from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.pipeline.parts import BODY, EXPIRED, POSTPONED, REQUEST, Part
 from gateway.pipeline.reports import Reports
-from gateway.waiting.disk import DAMAGED
 from gateway.waiting.disk.queue import PagedQueue
 from gateway.waiting.due_queue import DueQueue
 from gateway.waiting.line import Line
@@ -258,7 +257,7 @@ class Lines:
         Settle them before anything decoded later. Raises ProtocolError where what was paged cannot be read back.
         """
         if self.damage:
-            raise ProtocolError(self.damage, cause=DAMAGED)
+            raise ProtocolError(self.damage, cause="spool_damaged")
         parts = [] if self.budget.frame_left else self.take_requests(now, room)
         self.update_due()
         return parts

@@ -35,7 +35,6 @@ from gateway.protocols.amqp.frames import (
     method_of,
 )
 from gateway.protocols.amqp.refusals import over_limit, publish_end
-from gateway.waiting.disk import DAMAGED
 from gateway.waiting.line import Line
 from gateway.waiting.lines import IN_MEMORY, Lines
 from limiter.keys import Key
@@ -256,7 +255,7 @@ class HeldParts(Lines):
     def take_due(self, now: int, room: int) -> list[Part]:
         """What waits for nothing comes first; the channel whose frame is still coming in last: that leaves the upstream within it."""
         if self.damage:
-            raise client_error(INTERNAL_ERROR, self.damage, DAMAGED)
+            raise client_error(INTERNAL_ERROR, self.damage, "spool_damaged")
         if self.failure is not None:
             raise self.failure
         parts: list[Part] = []
