@@ -32,10 +32,15 @@ def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
         yield session
 
 
-@pytest.fixture(autouse=True)
-def same_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`make test` installs the product while these tests run: what was `source` in one night had a version in the next."""
-    monkeypatch.setattr("spark_jobs.commands.code_version", lambda: "source")
+@pytest.fixture(scope="session", autouse=True)
+def same_code() -> Iterator[None]:
+    """`make test` installs the product while these tests run: what was `source` in one night had a version in the next.
+
+    Of the session, for nights that a module's fixtures compute begin before a test's own.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("spark_jobs.commands.code_version", lambda: "source")
+        yield
 
 
 @pytest.fixture(scope="session")
