@@ -159,13 +159,13 @@ def gather(client: AdminClient, words: tuple[str, ...], sender: Mapping[str, str
     given = {name: value for name, value in sender.items() if value is not None}
     body = client.ask("GET", target, query=given).body
     topic, protocol = str(body.get("topic")), str(body.get("protocol"))
-    events = _events(client, topic, protocol)
+    events = list_events(client, topic, protocol)
     traffic = [
         item
         for item in client.items("/v1/topics", {"q": topic, "protocol": protocol})
         if item.get("topic") == topic and item.get("protocol") == protocol
     ]
-    sender_then = {} if given else _sender(traffic, events, topic)
+    sender_then = {} if given else _sender(traffic, [event for event in events if event.get("protocol") == protocol], topic)
     if sender_then:  # limits of clients, users and so on: those of who is refused, or was last
         body = client.ask("GET", target, query=sender_then).body
     levels = [Limited(level, last_event(events, level, topic)) for level in body.get("levels") or []]
@@ -255,8 +255,11 @@ def _or_nothing(client: AdminClient, target: str, query: Mapping[str, str] | Non
     return body if isinstance(body, dict) else None
 
 
-def _events(client: AdminClient, topic: str, protocol: str) -> list[JSONObject]:
-    """The episodes of limits that are still known, the latest last. Those of a worker that has ended since are over without a word."""
+def list_events(client: AdminClient, topic: str, protocol: str) -> list[JSONObject]:
+    """The episodes of limits that are still known, the latest last. Those of a worker that has ended since are over without a word.
+
+    A limit of a client, a user or a listener may be shared by both protocols: what the other one's messages began counts, too.
+    """
     answer = _or_nothing(client, "/v1/events", {"kind": f"{EVENTS},{ENDED}", "limit": str(MAX_EVENTS)})
     of_topic = _or_nothing(client, "/v1/events", {"kind": EVENTS, "topic": topic, "limit": str(MAX_EVENTS)})  # may be older ones
     found = {str(item["id"]): item for each in (of_topic, answer) for item in (each or {}).get("items", [])}
@@ -266,7 +269,7 @@ def _events(client: AdminClient, topic: str, protocol: str) -> list[JSONObject]:
     return [
         {**event, "event": RECOVERED} if at < last_end.get(event.get("worker"), 0) else event
         for at, event in enumerate(ordered)
-        if event.get("protocol") == protocol
+        if event.get("protocol") == protocol or (event.get("thing") and event.get("per") != "topic")
     ]
 
 

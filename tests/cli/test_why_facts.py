@@ -10,7 +10,7 @@ import pytest
 
 from cli.client_advice import AMQP_CLIENTS, CONSUMING, REFUSED, WAIT_LONGER
 from cli.why import other_keys
-from cli.why_facts import Findings, Limited, LimitedClient, last_event, to_do
+from cli.why_facts import Findings, Limited, LimitedClient, last_event, list_events, to_do
 from cli.why_text import client_text, commands_of, write_page
 
 PIKA = {"product": "Pika Python Client Library", "version": "1.4.4"}
@@ -303,3 +303,15 @@ def test_events_are_in_the_order_of_their_numbers_where_the_clock_was_set_back(s
     admin.answers["GET /v1/events"] = (200, {"items": events, "next": "6f1c03aa-10", "more": False, "gap": False})
     admin.answers[f"GET /v1/limits/amqp/{KEY}"] = (200, {"protocol": "amqp", "topic": KEY, "levels": [level()]})
     assert sluice("why", *WORDS, "-o", "json").json["state"] == "limited_before"
+
+
+def test_a_limit_of_a_client_that_the_other_protocols_messages_reached_first_is_reached() -> None:
+    """Its line is told again each minute, of whichever message was refused last: the other protocol's key was "not limited" meanwhile."""
+    shared = {"protocol": "rocketmq", "topic": "orders", "per": "client", "rule": "unruled", "thing": "127.0.0.1", "operation": "produce"}
+    namesake = {**shared, "per": "topic", "rule": "bills", "thing": KEY}  # a RocketMQ topic of this name has a bucket of its own
+    line = {"ts": "2026-11-30T08:00:00.000Z", "event": "limit_reached"}
+    said = [{"id": f"6f1c03aa-{at}", **line, **of} for at, of in enumerate((shared, namesake))]
+    client = cast("Any", SimpleNamespace(ask=lambda *_, **__: SimpleNamespace(body={"items": said})))
+    events = list_events(client, KEY, "amqp")
+    of_client = level(per="client", rule="unruled", thing="127.0.0.1")
+    assert (last_event(events, of_client, KEY), last_event(events, level(), KEY)) == (said[0], None)
